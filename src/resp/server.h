@@ -46,9 +46,10 @@ int server_record(struct server *server, const struct dedup *dedup, struct err *
 /* How far it is, to be told to those who are refused. */
 void server_recovering(struct server *server, uint64_t rows, uint64_t of);
 
-/* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
- * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and
- * then the server is still loading. */
+/* Ends the loading state: opens an asker for each worker (in the calling thread), hands it over, and waits until all
+ * have it: from then on every connection is answered. Not on a worker's thread. dedup must outlive server_stop(), its
+ * store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and then the server is still
+ * loading. */
 int server_attach(struct server *server, struct dedup *dedup, struct err *err);
 
 /* The accounts as they are from here on (service/login.h), which the server takes over; NULL: there is no file. False:

@@ -1,5 +1,6 @@
 #include "service/service.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "dedup/tier.h"
@@ -166,8 +167,17 @@ int service_loading(const struct service *s, struct err *err)
 
 /* --- once it has --- */
 
+/* Whoever attaches waits for all workers: or one would still refuse what another answers, while all the world is told
+ * that the server is ready. */
+struct attaching {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    int left;
+};
+
 struct attach_message {
     struct loop_message message;
+    struct attaching *attaching; /* gone once it was told */
     const struct dedup *dedup;
     struct asker *asker;
     struct read_through_port *read_through;
@@ -225,7 +235,13 @@ static void on_attach(struct loop_message *message, void *owner)
             l->tier_ops->port_open(l->tier, &w->loop, &w->memory);
         }
     }
+    struct attaching *a = m->attaching;
     free_attach(m);
+    pthread_mutex_lock(&a->mutex);
+    if (--a->left == 0) {
+        pthread_cond_signal(&a->wake);
+    }
+    pthread_mutex_unlock(&a->mutex);
 }
 
 static int make_attach(struct service_loop *l, const struct dedup *dedup, struct attach_message **message,
@@ -253,6 +269,7 @@ static int make_attach(struct service_loop *l, const struct dedup *dedup, struct
 int service_attach(struct service *s, const struct dedup *dedup, struct err *err)
 {
     const int n = s->pool->n_all;
+    struct attaching attaching = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, n};
     struct attach_message **messages = calloc((size_t)n, sizeof(struct attach_message *));
     int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
     for (int i = 0; code == 0 && i < n; i++) {
@@ -266,12 +283,18 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
     }
     for (int i = 0; messages != NULL && i < n; i++) {
         if (code == 0) {
+            messages[i]->attaching = &attaching;
             loop_queue_post(&s->pool->workers[i].queue, &messages[i]->message);
         } else {
             free_attach(messages[i]);
         }
     }
     free(messages);
+    pthread_mutex_lock(&attaching.mutex);
+    while (code == 0 && attaching.left > 0) {
+        pthread_cond_wait(&attaching.wake, &attaching.mutex);
+    }
+    pthread_mutex_unlock(&attaching.mutex);
     return code;
 }
 

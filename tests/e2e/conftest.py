@@ -65,6 +65,8 @@ def peak_memory(server):
 
 
 class Server:
+    launcher = ()  # the words before the command
+
     def __init__(self, folder, clock=START, wait=True, tcp=True, **options):
         """`clock` in unix ms, or None for the real one; options are lines of the configuration file."""
         self.folder = pathlib.Path(folder)
@@ -101,9 +103,10 @@ class Server:
 
     def spawn(self, *args):
         self.write_config()
-        command = [str(UNSEEN), "serve", "-c", str(self.config), *args]
+        command = [*self.launcher, str(UNSEEN), "serve", "-c", str(self.config), *args]
         if self.clock is not None:
             command += ["--test-clock", str(self.clock)]
+        self.log_before = len(self.log())
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -113,18 +116,23 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}\n{self.log()}")
-            if "accounts" in self.options and " ready " in self.log():
+            if "accounts" in self.options and self.is_ready():
                 return self
             try:
                 with self.client() as c:
                     if "requirepass" in self.options:
                         c.command("AUTH", self.options["requirepass"])
-                    if c.command("PING") == b"PONG":
+                    if c.command("PING") == b"PONG" and self.is_ready():
                         return self
             except (OSError, RespError, Closed):
                 pass
             time.sleep(0.01)
         raise AssertionError(f"the server does not answer\n{self.log()}")
+
+    def is_ready(self):
+        """PING is answered a moment before the folder names who serves it and the log says where."""
+        log = self.log()[self.log_before:]
+        return " ready seed=" in log or ("accounts" not in self.options and " unseen version=" not in log)
 
     @property
     def address(self):

@@ -277,6 +277,7 @@ def test_schedule(make_server, root):
         c.command("PLAYED", "u", "a")
         with pytest.raises(RespError, match="are those of backup_at"):
             c.command("BACKUP", "scheduled-20261122T033000Z")
+        wait_for(lambda: len(scheduled(root)) == 1 and info(server)["backup_phase"] == "none", server)
         c.command("BACKUP", "by-hand")
     names = ["scheduled-20261122T033000Z", "scheduled-20261123T033000Z", "scheduled-20261124T033000Z"]
     server.advance(17 * HOUR)  # 03:00 of the 22nd

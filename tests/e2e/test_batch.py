@@ -282,14 +282,14 @@ def test_one_deadline_and_a_late_store(make_server):
                          question_timeout="50ms")
     with server.client() as c, Grpc(server) as calls:
         c.command("PLAYED", "u", "a")
-        c.command("DEBUG", "STALL", "memory", 2000)
+        c.command("DEBUG", "STALL", "memory", 600000)  # until it is told to go on
         names = [f"u{n}" for n in range(20)]
         replies = many(calls, users=names, items=["a"])
         assert sorted(r.index for r in replies) == list(range(20))
         late = [r for r in replies if r.code]
         assert late and {(r.code, r.message) for r in late} == {
             (grpc.StatusCode.DEADLINE_EXCEEDED.value[0], "not answered within question_timeout: the store is late")}
-        c.command("DEBUG", "STALL", "memory", 2000)
         told = Asker(server).good("POST", "/v1/unseen:batch", {"users": names, "items": ["a"]})["answers"]
         assert [a["user"] for a in told] == names
         assert {a["error"]["type"] for a in told if "error" in a} == {"urn:unseen:problem:late"}
+        c.command("DEBUG", "STALL", "memory", 0)

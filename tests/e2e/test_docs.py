@@ -13,13 +13,10 @@ import subprocess
 import pytest
 
 from conftest import REPO, UNSEEN, http_url
+from unseen_grpc import grpc_address
 
 SEED = "5eed5eed5eed5eed"
 INSTALLED = "/usr/share/unseen/proto"
-
-
-def grpc_url(server):
-    return "http" + re.findall(r'listening address="grpc(://[^"]*)"', server.log())[-1]
 
 
 def examples(document, language):
@@ -78,7 +75,7 @@ def test_shell_examples(make_server, folder, document):
     the README writes as http://127.0.0.1:7980, and gRPC at $G."""
     server = make_server(hash_seed=SEED, http="127.0.0.1:0", grpc="127.0.0.1:0", backup_root=str(folder / "work" / "served-backups"))
     environment = dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}", SOURCES=str(REPO), TZ="UTC",
-                       PORT=str(server.port), U=http_url(server), G=grpc_url(server), LC_ALL="C.UTF-8")
+                       PORT=str(server.port), U=http_url(server), G="http://" + grpc_address(server), LC_ALL="C.UTF-8")
     work = folder / "work"
     work.mkdir()
     shutil.copy(REPO / "etc" / "unseen.conf", work)

@@ -4,27 +4,30 @@ import concurrent.futures
 
 import pytest
 
+from old_redis import wait
 from resp import RespError, encode
 from test_http import Asker
 from unseen_grpc import Grpc, grpc
 
 MANY = 100  # more than a worker asks the store at a time
-STALL_MS = 2000
+HELD_MS = 10 * 60 * 1000  # until it is told to go on
 LATE = "not answered within question_timeout: the store is late"
 
 
-def stalled(server):
+def stall(server, ms):
     """The next thing that the store is asked takes it so long."""
     with server.client() as c:
-        assert c.command("PLAYED", "u", "a") == 1
-        assert c.command("DEBUG", "STALL", "memory", STALL_MS) == b"OK"
-    return server
+        assert c.command("DEBUG", "STALL", "memory", ms) == b"OK"
 
 
 @pytest.fixture
 def make_stalled(make_server):
-    def make(**options):
-        return stalled(make_server(store="memory:later", http="127.0.0.1:0", grpc="127.0.0.1:0", workers="1", **options))
+    def make(ms=HELD_MS, **options):
+        server = make_server(store="memory:later", http="127.0.0.1:0", grpc="127.0.0.1:0", workers="1", **options)
+        with server.client() as c:
+            assert c.command("PLAYED", "u", "a") == 1
+        stall(server, ms)
+        return server
 
     return make
 
@@ -36,6 +39,8 @@ def test_many_calls_of_a_connection(make_stalled):
         asked = [method.future(request(user=f"u{i % 2 or ''}", items=["a", "x"], reply=2)) for i in range(MANY)]
         http.http.request("GET", "/v1/users/u")
         assert c.command("PING") == b"PONG"
+        wait(lambda: b"\r\ngrpc_open_calls:%d\r\n" % MANY in c.command("INFO"), server.log)
+        stall(server, 0)
         for i, answer in enumerate(asked):
             assert list(answer.result().items) == (["a", "x"] if i % 2 else ["x"])
         assert http.http.getresponse().status == 200
@@ -52,6 +57,7 @@ def test_the_time_is_bounded(make_stalled):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             refused = pool.map(lambda i: calls.refused("Filter", user=f"u{i}", items=["a"]), range(MANY))
         assert set(refused) == {("DEADLINE_EXCEEDED", LATE)}
+    stall(server, 0)
     stop_says_nothing(server)
 
 
@@ -65,13 +71,14 @@ def test_callers_that_give_up(make_stalled):
                 assert answer.code() == grpc.StatusCode.DEADLINE_EXCEEDED
             else:
                 answer.cancel()
+        stall(server, 0)
         assert list(calls.ask("Filter", user="u", items=["a", "x"], reply=2).items) == ["x"]
     stop_says_nothing(server)
 
 
 def test_a_stop_meanwhile(make_stalled):
     """What has come is answered, since the store moves on in time."""
-    server = make_stalled()
+    server = make_stalled(2000)
     with server.client() as c:
         c.send(encode("UNSEEN", "u", "a", "x"))
         with server.client() as other:

@@ -213,9 +213,10 @@ def test_a_stopped_redis(make_server, make_old):
     redis = make_old()
     with redis.client() as c:
         zadd(c, "played:u", [(START, "a")])
-    server = make_noted(make_server, redis, "u", workers=1, legacy_timeout="20ms")
+    server = make_noted(make_server, redis, "u", workers=1)
     with server.client() as c:
         assert ask(c, "u", "a", "b") == [b"b"]
+        reload(server, legacy_timeout="20ms")
         redis.process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         for _ in range(5):
@@ -230,6 +231,7 @@ def test_a_stopped_redis(make_server, make_old):
         shown = status(server)
         assert shown[b"read_through"] == b"waiting" and shown[b"read_through_cause"]
         assert c.command("PLAYED", "u", "c") == 1
+        reload(server, legacy_timeout=PATIENT)
         redis.process.send_signal(signal.SIGCONT)
         deadline = time.monotonic() + PATIENCE
         while ask(c, "u", "a", "b", "c") != [b"b"]:
@@ -248,9 +250,11 @@ def test_a_silent_connection_is_given_up(make_server, make_old):
     redis = make_old()
     with redis.client() as c:
         zadd(c, "played:u", [(START, "a")])
-    server = make_noted(make_server, redis, "u", workers=1, legacy_timeout="5ms")
-    redis.process.send_signal(signal.SIGSTOP)
+    server = make_noted(make_server, redis, "u", workers=1)
     with server.client() as c:
+        assert ask(c, "u", "a", "b") == [b"b"]  # so there is a connection, which "on" alone does not say
+        reload(server, legacy_timeout="5ms")
+        redis.process.send_signal(signal.SIGSTOP)
         assert ask(c, "u", "a") == [b"a"]
         wait_status(server, lambda s: b"no answer for 5 s" in s[b"read_through_cause"])
         redis.process.send_signal(signal.SIGCONT)

@@ -162,21 +162,22 @@ def test_too_old_a_replica_refuses_questions(pair):
     assert replica.stop() == 0
     replica.options["replica_max_age"] = "1s"
     replica.start()
-    level(primary, replica)
-    assert say(replica, "UNSEEN", "u", "a") == [b"a"]
-    wire.set(CUT)
 
-    def refused():
+    def answer():
         try:
-            say(replica, "UNSEEN", "u", "a")
+            return say(replica, "UNSEEN", "u", "a")
         except RespError as error:
             return str(error)
-        return ""
 
-    assert "MASTERDOWN" in until(refused, replica.log)
+    def answers():
+        """A machine that is busy with others may let a second go by between two words of the primary."""
+        until(lambda: answer() == [b"a"], lambda: (answer(), replica.log()[-2000:]))
+
+    answers()
+    wire.set(CUT)
+    until(lambda: "MASTERDOWN" in str(answer()), lambda: (answer(), replica.log()[-2000:]))
     wire.set(OPEN)
-    level(primary, replica)
-    assert say(replica, "UNSEEN", "u", "a") == [b"a"]
+    answers()
 
 
 def test_lost_beyond_feed_max(pair):

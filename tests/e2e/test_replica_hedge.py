@@ -19,9 +19,7 @@ from test_replica_three import three  # noqa: F401
 
 
 def wait_for_tier(server, there=True):
-    word = "the second tier is there" if there else "the second tier is not there"
-    other = "the second tier is not there" if there else "the second tier is there"
-    until(lambda: server.log().rfind(word + " ") > server.log().rfind(other + " "), server.log)
+    until(lambda: stats(server)["second_tier_up"] == str(int(there)), server.log)
 
 
 def health(server):
@@ -32,6 +30,11 @@ def health(server):
 def hashes(*items):
     """Not of any item: what a question is about is the replica's to look up."""
     return struct.pack(f"<{len(items)}Q", *items)
+
+
+def wait_until_well(server):
+    """A busy machine lets a ping of the second tier be late now and then, which is told."""
+    until(lambda: "degraded" not in health(server), lambda: health(server))
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def hedged(pair):  # noqa: F811
 def test_a_frozen_disk_is_not_felt(disk, hedged):  # noqa: F811
     primary, replica = hedged(http="127.0.0.1:0")
     cold = cold_users(primary, 30)
-    assert "degraded" not in health(primary)
+    wait_until_well(primary)
     disk.freeze(str(primary.data / "history.db"))
     with primary.client() as c:
         took = []
@@ -81,7 +84,7 @@ def test_a_frozen_disk_is_not_felt(disk, hedged):  # noqa: F811
 
 
 def test_what_the_replica_lacks_does_not_count(disk, hedged):  # noqa: F811
-    primary, replica = hedged(question_timeout="300ms")
+    primary, replica = hedged()
     (user,) = cold_users(primary, 1)
     replica.process.send_signal(signal.SIGSTOP)
     try:
@@ -185,8 +188,9 @@ def test_another_replica_takes_its_place(three):  # noqa: F811
 def test_a_replica_wants_none_until_it_is_promoted(pair):  # noqa: F811
     primary, replica, _ = pair(replica_hedge="yes", http="127.0.0.1:0")
     wait_for_tier(primary)
-    assert stats(primary)["second_tier_wanted"] == "1" and "degraded" not in health(primary)
-    assert stats(replica)["second_tier_wanted"] == "0" and "degraded" not in health(replica)
+    assert stats(primary)["second_tier_wanted"] == "1" and stats(replica)["second_tier_wanted"] == "0"
+    for server in (primary, replica):
+        wait_until_well(server)
     assert primary.stop() == 0
     run("promote", "--to", f"127.0.0.1:{replica.port}")
     until(lambda: stats(replica)["second_tier_wanted"] == "1", lambda: "the promotion")

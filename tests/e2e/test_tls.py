@@ -12,7 +12,6 @@ import urllib.request
 import pytest
 
 from conftest import PATIENCE, Server, free_port, run
-from old_redis import wait
 from resp import Client
 from test_reload import reload
 
@@ -101,7 +100,6 @@ def wait_for(server, pattern):
 def test_clients(tls, certs):
     server = tls()
     address = f"tls://localhost:{server.tls}"
-    wait(lambda: " ready " in server.log(), server.log)  # PING is answered a moment before
     assert f'listening address="tls://127.0.0.1:{server.tls}"' in server.log()
     assert f'listening address="https://127.0.0.1:{server.https}"' in server.log()
     with connect(server.tls, context(certs)) as s:

@@ -49,12 +49,7 @@ class Node(end_to_end.Server):
         super().__init__(folder, clock=None, wait=False, listen=f"{self.ip}:{PORT}", requirepass=PASSWORD,
                          replica_password=PASSWORD, **options)
         self.name, self.reach = name, f"{self.ip}:{PORT}"
-
-    def spawn(self, *args):
-        self.write_config()
-        command = ["ip", "netns", "exec", self.space, str(UNSEEN), "serve", "-c", str(self.config), *args]
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.launcher = ("ip", "netns", "exec", self.space)
 
     def client(self, protocol=2):
         """Beside the node: no partition is in between."""

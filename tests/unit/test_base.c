@@ -689,6 +689,12 @@ static void test_clock(void **state)
     assert_int_equal(clock_wall_ms(), 600000 + 10000 * 1000);
 }
 
+static void *wake_first(void *arg)
+{
+    assert_true(heartbeat_stall("first", 0));
+    return arg;
+}
+
 /* Beats are of real time, also under a test's clock. */
 static void test_beat(void **state)
 {
@@ -729,7 +735,11 @@ static void test_beat(void **state)
     assert_true(heartbeat_stall("first", 20));
     heartbeat_now(&first);
     assert_true(clock_stopwatch_us() - before >= 20000);
-    before = clock_stopwatch_us();
+    pthread_t waker;
+    assert_true(heartbeat_stall("first", 3600 * 1000));
+    assert_int_equal(pthread_create(&waker, NULL, wake_first, NULL), 0);
+    heartbeat_now(&first);
+    assert_int_equal(pthread_join(waker, NULL), 0);
     heartbeat_end(&first);
     assert_false(heartbeat_stall("first", 1));
     heartbeat_end(&second);

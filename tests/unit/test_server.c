@@ -11,11 +11,13 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "dedup/tier.h"
 #include "fake_store.h"
 #include "net/room.h"
 #include "tests/lib/server_fixture.h"
@@ -265,6 +267,101 @@ static void failed_writes(void **state)
     client_say(fd, "SEEN u a b x\r\nPLAYED u a\r\n");
     client_expect(fd, "*3\r\n:0\r\n:0\r\n:0\r\n:1\r\n");
     close(fd);
+    end(&f);
+}
+
+/* A second tier whose ports take as long to open as the test likes: so long a worker is not through with attaching. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    int opening;
+    bool go_on;
+    atomic_bool attached;
+} slow = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static int slow_port_new(struct tier *tier, struct tier_port **port, struct err *err)
+{
+    (void)tier;
+    *port = malloc(1);
+    return *port != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+static void slow_port_free(struct tier_port *port)
+{
+    free(port);
+}
+
+static void slow_port_open(struct tier_port *port, struct uv_loop_s *loop, struct budget_share *memory)
+{
+    (void)port, (void)loop, (void)memory;
+    pthread_mutex_lock(&slow.mutex);
+    slow.opening++;
+    pthread_cond_broadcast(&slow.wake);
+    while (!slow.go_on) {
+        pthread_cond_wait(&slow.wake, &slow.mutex);
+    }
+    pthread_mutex_unlock(&slow.mutex);
+}
+
+static void slow_port_close(struct tier_port *port)
+{
+    (void)port;
+}
+
+static bool slow_is_well(struct tier *tier, char *why, size_t size)
+{
+    (void)tier;
+    snprintf(why, size, "it is none");
+    return false;
+}
+
+static bool slow_was_well(struct tier *tier)
+{
+    (void)tier;
+    return false;
+}
+
+static void *attach_slowly(void *f)
+{
+    fixture_attach(f);
+    atomic_store(&slow.attached, true);
+    return NULL;
+}
+
+/* Whoever attaches tells the world that the server is ready, and clients come to every worker. */
+static void attached_is_every_worker(void **state)
+{
+    (void)state;
+    static const struct tier_ops ops = {.name = "slow",
+                                        .port_new = slow_port_new,
+                                        .port_free = slow_port_free,
+                                        .port_open = slow_port_open,
+                                        .port_close = slow_port_close,
+                                        .is_well = slow_is_well,
+                                        .was_well = slow_was_well};
+    struct tier tier = {&ops};
+    struct fixture f;
+    pthread_t attaches;
+    fixture_init(&f);
+    f.tier = &tier;
+    fixture_start(&f);
+    assert_int_equal(pthread_create(&attaches, NULL, attach_slowly, &f), 0);
+    pthread_mutex_lock(&slow.mutex);
+    while (slow.opening < f.cfg.workers) {
+        pthread_cond_wait(&slow.wake, &slow.mutex);
+    }
+    assert_false(atomic_load(&slow.attached));
+    slow.go_on = true;
+    pthread_cond_broadcast(&slow.wake);
+    pthread_mutex_unlock(&slow.mutex);
+    assert_int_equal(pthread_join(attaches, NULL), 0);
+    assert_true(atomic_load(&slow.attached));
+    for (int i = 0; i < 4; i++) {
+        struct buf got = {0};
+        client_ask(&f, "PING\r\n", &got);
+        assert_string_equal(got.data, "+PONG\r\n");
+        buf_free(&got);
+    }
     end(&f);
 }
 
@@ -758,6 +855,7 @@ int main(void)
         cmocka_unit_test(peer_of_a_large_user_gone),
         cmocka_unit_test(failed_writes),
         cmocka_unit_test(loading),
+        cmocka_unit_test(attached_is_every_worker),
         cmocka_unit_test(password),
         cmocka_unit_test(max_clients),
         cmocka_unit_test(timeouts),
