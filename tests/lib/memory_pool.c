@@ -508,7 +508,7 @@ static int pool_lock(struct cluster *c, const char *object, const char *cookie, 
     } else {
         free(l->cookie);
         l->cookie = sure(strdup(cookie));
-        l->until_ms = clock_mono_ms() + seconds * 1000;
+        l->until_ms = clock_mono_ms() + seconds * INT64_C(1000);
     }
     pthread_mutex_unlock(&p->mutex);
     inside = false;

@@ -83,6 +83,7 @@ unit_tests = \
 	tests/unit/test_rados_faults \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_memory \
+	tests/unit/test_rados_night \
 	tests/unit/test_rados_server \
 	tests/unit/test_rados_walk \
 	tests/unit/test_read_through \
