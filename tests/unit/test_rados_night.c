@@ -123,12 +123,46 @@ static void a_new_pool_takes_some_nights(void **state)
     assert_true(never > 0 && never <= NIGHT_PIECES - 2 * A_NIGHT);
 }
 
+/* --- what fails --- */
+
+static void fail_marks(struct cluster_of_nodes *c)
+{
+    clock_test_advance(2 * (int64_t)HOUR_MS); /* they are read each hour */
+    log_from_here();
+    memory_pool_fault(
+        c->pool, &(struct memory_pool_fault){
+                     .kinds = MEMORY_POOL_READS, .object = "night.", .nth = 1, .result = CLUSTER_LATE, .every = true});
+}
+
+/* Marks that can't be read are told of by day, too, and while the clock is doubted. */
+static void marks_that_fail_are_told_of(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    to_midnight();
+    clock_test_advance(12 * (int64_t)HOUR_MS);
+    tick(f);
+    fail_marks(c);
+    tick(f);
+    assert_true(stats(f).flush_errors > 0);
+    assert_true(logged("nightly walk broken off"));
+    memory_pool_fault(c->pool, NULL);
+    tick(f);
+    clock_test_jump(40 * (int64_t)DAY_MS);
+    uint64_t before = stats(f).flush_errors;
+    fail_marks(c);
+    tick(f);
+    assert_true(stats(f).flush_errors > before);
+    assert_true(logged("nightly walk broken off"));
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         RADOS_TEST(a_night_in_other_hands_is_not_over),
         RADOS_TEST(a_new_pool_takes_some_nights),
+        RADOS_TEST(marks_that_fail_are_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,20 +296,24 @@ static int walk_night(struct night *n, int64_t day, struct err *err)
     return result < 0 ? result : !left;
 }
 
+/* As walk_night(), or 0 while it isn't night, or nobody knows. */
+static int walk_by_night(struct night *n, int64_t now, struct err *err)
+{
+    const struct config *live = config_now(n->s->cfg);
+    struct store_clock clock;
+    guarded_clock_tell(&n->s->clock, &clock);
+    bool night = clock.known && !clock.doubted && config_in_sweep_window(live, calendar_local_minutes(now));
+    return night ? walk_night(n, now / DAY, err) : 0;
+}
+
 static void look(struct night *n)
 {
     struct rados_store *s = n->s;
-    const struct config *live = config_now(s->cfg);
-    struct store_clock clock;
     struct err err = {0};
     int64_t later, earlier;
-    int result = renew_marks(n, &err);
-    guarded_clock_tell(&s->clock, &clock);
     guarded_clock_now(&s->clock, &later, &earlier);
-    if (!clock.known || clock.doubted || !config_in_sweep_window(live, calendar_local_minutes(earlier))) {
-        return;
-    }
-    result = result < 0 ? result : walk_night(n, earlier / DAY, &err);
+    int result = renew_marks(n, &err);
+    result = result < 0 ? result : walk_by_night(n, earlier, &err);
     count_tombstones(n);
     if (result < 0 && result != ERR_CLOSED) {
         log_error("nightly walk broken off", "error=%s", log_quote_str(err.text));
