@@ -68,6 +68,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         COUNTER(merges_lost, "merges_lost", "Merges of a user that another node was faster with (store = rados)."),
         COUNTER(reconnects, "rados_reconnects",
                 "Connections to the cluster that were made anew since it had blocklisted this client (store = rados)."),
+        COUNTER(rados_errors, "rados_errors",
+                "Operations that the cluster answered late, or with an error (store = rados)."),
         GAUGE(user_bytes, "user_bytes", "Memory claimed for users who are read or changed, of rados_memory."),
         COUNTER(user_waits, "user_waits", "Questions, merges, imports and forgets that waited for such memory."),
         COUNTER(merges_early, "merges_early",

@@ -15,6 +15,7 @@ struct store_stats {
     uint64_t merges_lost;  /* another node was faster */
     uint64_t merges_early; /* read for nothing: another node had merged before */
     uint64_t reconnects;   /* the cluster had blocklisted the client */
+    uint64_t rados_errors; /* operations of the cluster that ended late or with an error */
     uint64_t user_bytes;   /* gauge: memory of users who are read or changed (store = rados) */
     uint64_t user_waits;   /* for such memory */
     uint64_t rows_swept, months_dropped;

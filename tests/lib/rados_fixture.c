@@ -68,7 +68,7 @@ static const char mark[] = "a test begins";
 
 void log_from_here(void)
 {
-    log_set_level(LOG_LEVEL_ERROR);
+    log_set_level(LOG_LEVEL_WARN);
     log_error(mark, "");
 }
 

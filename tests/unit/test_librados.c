@@ -7,11 +7,21 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "store/rados/module/librados_impl.h"
+
+static int code_next; /* of the next call; a negative errno */
+
+static int take_code(void)
+{
+    int code = code_next;
+    code_next = 0;
+    return code;
+}
 
 /* --- a pool that is listed --- */
 
@@ -67,7 +77,11 @@ int rados_object_list(rados_ioctx_t io, const rados_object_list_cursor start, co
                       rados_object_list_item *results, rados_object_list_cursor *next)
 {
     size_t n = 0, at = place_of(start);
+    int code = take_code();
     (void)io, (void)filter_buf, (void)filter_buf_len;
+    if (code < 0) {
+        return code;
+    }
     for (; n < result_size && at < place_of(finish); n++, at++) {
         results[n] = (rados_object_list_item){.oid_length = names[at].len, .oid = (char *)(uintptr_t)names[at].data};
     }
@@ -80,28 +94,36 @@ void rados_object_list_free(const size_t result_size, rados_object_list_item *re
     (void)result_size, (void)results;
 }
 
-/* --- the rest of it --- */
+/* --- locks and the monitors --- */
+
+static const char *answer_next, *status_next;
+
+static char *text_of(const char *text, size_t *len)
+{
+    *len = text != NULL ? strlen(text) : 0;
+    return text != NULL ? strdup(text) : NULL;
+}
 
 int rados_lock_exclusive(rados_ioctx_t io, const char *object, const char *name, const char *cookie, const char *desc,
                          struct timeval *duration, uint8_t flags)
 {
     (void)io, (void)object, (void)name, (void)cookie, (void)desc, (void)duration, (void)flags;
-    return 0;
+    return take_code();
 }
 
 int rados_unlock(rados_ioctx_t io, const char *object, const char *name, const char *cookie)
 {
     (void)io, (void)object, (void)name, (void)cookie;
-    return 0;
+    return take_code();
 }
 
 int rados_mon_command(rados_t cluster, const char **cmd, size_t cmdlen, const char *inbuf, size_t inbuflen,
                       char **outbuf, size_t *outbuflen, char **outs, size_t *outslen)
 {
     (void)cluster, (void)cmd, (void)cmdlen, (void)inbuf, (void)inbuflen;
-    *outbuf = *outs = NULL;
-    *outbuflen = *outslen = 0;
-    return 0;
+    *outbuf = text_of(answer_next, outbuflen);
+    *outs = text_of(status_next, outslen);
+    return take_code();
 }
 
 void rados_buffer_free(char *buf)
@@ -144,10 +166,87 @@ static void each_object_is_told(void **state)
     buf_free(&expected);
 }
 
+/* The next try is a whole one: a list goes on where it was. */
+static void what_fails_is_told_once(void **state)
+{
+    static const struct {
+        int code, result;
+    } ways[] = {{-ETIMEDOUT, ERR_LATE}, {-EIO, ERR_IO}, {-ESHUTDOWN, ERR_IO}};
+    struct cluster cluster = {0};
+    struct cluster_listing *listing;
+    struct buf told = {0};
+    struct err err = {0};
+    (void)state;
+    for (size_t i = 0; i < OBJECTS; i++) {
+        names[i] = slice_str("u.u");
+    }
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        buf_clear(&told);
+        code_next = ways[i].code;
+        assert_int_equal(librados_lock(&cluster, "night.1", "we", 300, &err), ways[i].result);
+        assert_non_null(strstr(err.text, "can't take a lock"));
+        assert_int_equal(librados_lock(&cluster, "night.1", "we", 300, &err), 1);
+        code_next = ways[i].code;
+        assert_int_equal(librados_unlock(&cluster, "night.1", "we", &err), ways[i].result);
+        assert_non_null(strstr(err.text, "can't release a lock"));
+        assert_int_equal(librados_unlock(&cluster, "night.1", "we", &err), 0);
+        assert_int_equal(librados_list(&cluster, 0, 1, &listing, &err), 0);
+        assert_int_equal(librados_list_next(listing, 2, on_name, &told, &err), 1);
+        code_next = ways[i].code;
+        assert_int_equal(librados_list_next(listing, 2, on_name, &told, &err), ways[i].result);
+        assert_non_null(strstr(err.text, "can't list objects"));
+        assert_int_equal(librados_list_next(listing, 2, on_name, &told, &err), 0);
+        librados_list_end(listing);
+        assert_int_equal(told.len, OBJECTS * sizeof "u.u");
+    }
+    code_next = -EBUSY;
+    assert_int_equal(librados_lock(&cluster, "night.1", "we", 300, &err), 0);
+    code_next = -ENOENT;
+    assert_int_equal(librados_unlock(&cluster, "night.1", "we", &err), 0);
+    buf_free(&told);
+}
+
+static void a_monitor_that_fails(void **state)
+{
+    static const struct {
+        int code;
+        const char *status;
+        int result;
+        const char *words;
+    } ways[] = {
+        {-ETIMEDOUT, NULL, ERR_LATE, "can't ask the monitors"},
+        {-EPERM, "access denied", ERR_NOPERM, "don't let this user ask that"},
+        {-EACCES, NULL, ERR_NOPERM, "don't let this user ask that"},
+        {-EINVAL, "command not known", ERR_IO, "command not known"},
+        {-EIO, NULL, ERR_IO, "can't ask the monitors"},
+    };
+    struct cluster cluster = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char *text = NULL;
+        size_t len = 0;
+        struct err err = {0};
+        code_next = ways[i].code;
+        status_next = ways[i].status;
+        answer_next = NULL;
+        assert_int_equal(librados_command(&cluster, "{}", &text, &len, &err), ways[i].result);
+        assert_non_null(strstr(err.text, ways[i].words));
+        assert_null(text);
+        status_next = NULL;
+        answer_next = "{\"pools\": []}";
+        assert_int_equal(librados_command(&cluster, "{}", &text, &len, &err), 0);
+        assert_string_equal(text, answer_next);
+        assert_int_equal(len, strlen(answer_next));
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_object_is_told),
+        cmocka_unit_test(what_fails_is_told_once),
+        cmocka_unit_test(a_monitor_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,8 +263,11 @@ static int walk_due(struct night *n, size_t i, int64_t day, struct err *err)
         result = walk_piece(n, i, true, day, err);
     }
     night_piece_free(&now);
-    struct err ignored;
-    s->ops->unlock(s->cluster, name, n->cookie, &ignored);
+    struct err unlocked;
+    if (s->ops->unlock(s->cluster, name, n->cookie, &unlocked) < 0) {
+        log_warn("lock of the walk not released: it ends by itself", "piece=%zu error=%s", i,
+                 log_quote_str(unlocked.text));
+    }
     return result;
 }
 

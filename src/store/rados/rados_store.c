@@ -415,10 +415,16 @@ static void on_connected(void *owner)
     pthread_mutex_unlock(&s->mutex);
 }
 
+static void on_failed(void *owner)
+{
+    struct rados_store *s = owner;
+    RADOS_COUNT(s, rados_errors, 1);
+}
+
 static int connect_store(struct rados_store *s, const struct cluster_ops *ops, const char **version, struct err *err)
 {
     const struct cluster_options to = options_of(s->cfg);
-    const struct reconnect_hooks hooks = {s, on_fresh, on_connected};
+    const struct reconnect_hooks hooks = {s, on_fresh, on_connected, on_failed};
     int code = find_ops(s->cfg, &ops, err);
     code = code < 0 ? code : reconnect_open(ops, &to, &hooks, &s->cluster, err);
     *version = code < 0 ? "" : ops->version();
