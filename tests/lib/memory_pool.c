@@ -270,8 +270,11 @@ static enum cluster_result carry_out_write(struct memory_pool *p, struct cluster
 
 static void tell(struct cluster_read *r, int range, const struct pair *pair)
 {
+    struct slice key = key_of_pair(pair), value = slice_of(pair->value, pair->value_len);
     inside = false;
-    r->pair(r, range, key_of_pair(pair), slice_of(pair->value, pair->value_len));
+    if (r->op.result == CLUSTER_DONE && cluster_takes(r, key, value)) {
+        r->pair(r, range, key, value);
+    }
     inside = true;
 }
 
@@ -309,6 +312,7 @@ static enum cluster_result carry_out_read(struct memory_pool *p, struct cluster_
         return CLUSTER_DIFFERS;
     }
     r->op.version = o->version;
+    r->op.result = CLUSTER_DONE;
     for (size_t i = 0; i < r->n_keys; i++) {
         const struct pair *pair = find(o, r->keys[i]);
         if (pair != NULL) {
@@ -318,7 +322,7 @@ static enum cluster_result carry_out_read(struct memory_pool *p, struct cluster_
     for (size_t i = 0; i < r->n_ranges; i++) {
         read_range(o, r, (int)i);
     }
-    return CLUSTER_DONE;
+    return r->op.result;
 }
 
 static bool fails(struct memory_pool *p, unsigned kind, const char *object)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +98,7 @@ void rados_object_list_free(const size_t result_size, rados_object_list_item *re
 /* --- locks and the monitors --- */
 
 static const char *answer_next, *status_next;
+static size_t longer_next; /* by how much the answer says to be */
 
 static char *text_of(const char *text, size_t *len)
 {
@@ -122,6 +124,7 @@ int rados_mon_command(rados_t cluster, const char **cmd, size_t cmdlen, const ch
 {
     (void)cluster, (void)cmd, (void)cmdlen, (void)inbuf, (void)inbuflen;
     *outbuf = text_of(answer_next, outbuflen);
+    *outbuflen += longer_next;
     *outs = text_of(status_next, outslen);
     return take_code();
 }
@@ -241,12 +244,33 @@ static void a_monitor_that_fails(void **state)
     }
 }
 
+static void an_answer_that_is_too_long(void **state)
+{
+    struct cluster cluster = {0};
+    struct err err = {0};
+    char *text = NULL, words[100];
+    size_t len = 0;
+    (void)state;
+    answer_next = "x";
+    status_next = NULL;
+    longer_next = CLUSTER_ANSWER;
+    assert_int_equal(librados_command(&cluster, "{}", &text, &len, &err), ERR_LARGE);
+    snprintf(words, sizeof words, "%d bytes: %d are taken at most", CLUSTER_ANSWER + 1, CLUSTER_ANSWER);
+    assert_non_null(strstr(err.text, words));
+    assert_null(text);
+    longer_next = 0;
+    assert_int_equal(librados_command(&cluster, "{}", &text, &len, &err), 0);
+    assert_string_equal(text, "x");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_object_is_told),
         cmocka_unit_test(what_fails_is_told_once),
         cmocka_unit_test(a_monitor_that_fails),
+        cmocka_unit_test(an_answer_that_is_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,6 +131,10 @@ int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const c
         err_set(err, ERR_IO, "RADOS: %s is not allowed to do that while %s %s", s->cfg->rados_user, doing, what);
         down = true;
         break;
+    case CLUSTER_LARGE:
+        err_set(err, ERR_CORRUPT, "RADOS: object %s: a value has %zu bytes, and Unseen writes %zu at most, while %s %s",
+                log_quote_str(op->object), op->length, op->most, doing, what);
+        break;
     case CLUSTER_NOMEM:
         err_set(err, ERR_NOMEM, "out of memory while %s %s", doing, what);
         break;

@@ -102,6 +102,7 @@ static bool is_error(enum cluster_result result)
     case CLUSTER_EXISTS:
     case CLUSTER_DIFFERS:
     case CLUSTER_FULL:
+    case CLUSTER_LARGE:
     case CLUSTER_NOMEM:
     case CLUSTER_CLOSED:
         break;

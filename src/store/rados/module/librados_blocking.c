@@ -41,6 +41,9 @@ int librados_command(struct cluster *c, const char *json, char **text, size_t *l
         result = err_set(err, ERR_IO, "RADOS: %.*s", (int)(status_len < 200 ? status_len : 200), status);
     } else if (code < 0) {
         result = librados_failed(err, code, "ask the monitors");
+    } else if (answer_len > CLUSTER_ANSWER) {
+        result = err_set(err, ERR_LARGE, "RADOS: the monitors' answer has %zu bytes: %d are taken at most", answer_len,
+                         CLUSTER_ANSWER);
     } else if ((*text = malloc(answer_len + 1)) == NULL) {
         result = err_set(err, ERR_NOMEM, "out of memory");
     } else {
