@@ -125,6 +125,25 @@ static void a_new_pool_takes_some_nights(void **state)
     assert_true(never > 0 && never <= NIGHT_PIECES - 2 * A_NIGHT);
 }
 
+/* What MONTHS shows is as old as the oldest piece of it, whoever walked that; a node knows it from its start on. */
+static void months_have_an_age(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    struct err err = {0};
+    int64_t first = clock_wall_ms() / DAY_MS * DAY_MS;
+    assert_int_equal(calendar_set_zone("UTC"), 0);
+    assert_int_equal(stats(f).months_found_ms, 0);
+    assert_int_equal(rados_store_walk(f->store, &err), 0);
+    assert_int_equal(stats(f).months_found_ms, first);
+    clock_test_advance(3 * (int64_t)DAY_MS);
+    close_node(f);
+    open_node(f);
+    assert_int_equal(stats(f).months_found_ms, first);
+    assert_int_equal(rados_store_walk(f->store, &err), 0);
+    assert_int_equal(stats(f).months_found_ms, first + 3 * (int64_t)DAY_MS);
+}
+
 /* --- what fails --- */
 
 static void fail_marks(struct cluster_of_nodes *c)
@@ -283,6 +302,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         RADOS_TEST(a_night_in_other_hands_is_not_over),
         RADOS_TEST(a_new_pool_takes_some_nights),
+        RADOS_TEST(months_have_an_age),
         RADOS_TEST(marks_that_fail_are_told_of),
         RADOS_TEST(each_operation_of_a_night_fails),
     };

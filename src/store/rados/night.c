@@ -433,6 +433,24 @@ static void note_age(struct night_age *age, int64_t day)
     }
 }
 
+/* Under the mutex. */
+static struct night_age age_of(const struct night *n)
+{
+    struct night_age age = {0};
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        note_age(&age, n->pieces[i].day);
+    }
+    return age;
+}
+
+struct night_age night_age(struct rados_store *s)
+{
+    pthread_mutex_lock(&s->night->mutex);
+    struct night_age age = age_of(s->night);
+    pthread_mutex_unlock(&s->night->mutex);
+    return age;
+}
+
 int night_months(struct rados_store *s, struct night_month *out, int max, struct night_age *age, struct err *err)
 {
     struct night *n = s->night;
@@ -443,8 +461,8 @@ int night_months(struct rados_store *s, struct night_month *out, int max, struct
         return result;
     }
     pthread_mutex_lock(&n->mutex);
+    *age = age_of(n);
     for (size_t i = 0; i < NIGHT_PIECES; i++) {
-        note_age(age, n->pieces[i].day);
         for (size_t j = 0; j < n->pieces[i].n_months && result == 0; j++) {
             result = night_month_add(&sum, &n->pieces[i].months[j]);
         }

@@ -62,6 +62,8 @@ struct night_age {
     int64_t oldest_ms, newest_ms; /* when those were, to the day; 0: none was */
 };
 
+struct night_age night_age(struct rados_store *s); /* as it is known here */
+
 /* Copies the sums of all pieces, as they are known here; newest month first. Returns how many months, or ERR_NOMEM. A
  * store that doesn't serve reads them at the first call, which blocks then. */
 int night_months(struct rados_store *s, struct night_month *out, int max, struct night_age *age, struct err *err);

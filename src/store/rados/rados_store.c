@@ -251,6 +251,8 @@ static void store_stats(struct store *base, struct store_stats *out)
     out->queue_messages = s->under_way;
     pthread_mutex_unlock(&s->mutex);
     out->staged_bytes = atomic_load(&s->bytes);
+    out->rados_full = fullness_known(s);
+    out->months_found_ms = (uint64_t)night_age(s).oldest_ms;
     const struct quota *quotas[] = {&s->small, &s->large};
     for (size_t i = 0; i < sizeof quotas / sizeof *quotas; i++) {
         struct quota_state state = quota_state(quotas[i]);
