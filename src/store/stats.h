@@ -12,11 +12,14 @@ struct store_stats {
     uint64_t rows_recorded, commits, commit_errors, busy_refusals, full_refusals;
     uint64_t turns, early_turns;
     uint64_t flushes, flush_errors, users_flushed, plays_flushed, plays_too_old, plays_over_capacity;
-    uint64_t merges_lost;  /* another node was faster */
-    uint64_t merges_early; /* read for nothing: another node had merged before */
-    uint64_t reconnects;   /* the cluster had blocklisted the client */
-    uint64_t user_bytes;   /* gauge: memory of users who are read or changed (store = rados) */
-    uint64_t user_waits;   /* for such memory */
+    uint64_t merges_lost;     /* another node was faster */
+    uint64_t merges_early;    /* read for nothing: another node had merged before */
+    uint64_t reconnects;      /* the cluster had blocklisted the client */
+    uint64_t rados_full;      /* gauge: 1 while the cluster has no room */
+    uint64_t months_found_ms; /* when the oldest piece of what MONTHS shows of a pool was walked */
+    uint64_t rados_errors;    /* operations of the cluster that ended late or with an error */
+    uint64_t user_bytes;      /* gauge: memory of users who are read or changed (store = rados) */
+    uint64_t user_waits;      /* for such memory */
     uint64_t rows_swept, months_dropped;
     uint64_t months_sealed, users_sealed;
     uint64_t quarantined;     /* gauge: blobs set aside and not yet accepted */

@@ -37,7 +37,7 @@ struct operation {
     bool write, cancelled, late;
 };
 
-enum { BUCKETS = 4096 };
+enum { BUCKETS = 4096, KINDS = 5 };
 
 struct memory_pool {
     struct memory_pool *next; /* of all */
@@ -51,10 +51,11 @@ struct memory_pool {
     struct operation *first, **last;
     struct object *buckets[BUCKETS];
     size_t n_objects;
-    uint64_t version, reads, writes;
+    uint64_t version, done[KINDS];
     uint64_t connections, fenced; /* made so far; and those up to that one are fenced */
     struct lock *locks;
     bool failing;
+    unsigned faults;
     struct memory_pool_fault fault;
     char fault_object[CLUSTER_PAGE];
 };
@@ -269,8 +270,11 @@ static enum cluster_result carry_out_write(struct memory_pool *p, struct cluster
 
 static void tell(struct cluster_read *r, int range, const struct pair *pair)
 {
+    struct slice key = key_of_pair(pair), value = slice_of(pair->value, pair->value_len);
     inside = false;
-    r->pair(r, range, key_of_pair(pair), slice_of(pair->value, pair->value_len));
+    if (r->op.result == CLUSTER_DONE && cluster_takes(r, key, value)) {
+        r->pair(r, range, key, value);
+    }
     inside = true;
 }
 
@@ -308,6 +312,7 @@ static enum cluster_result carry_out_read(struct memory_pool *p, struct cluster_
         return CLUSTER_DIFFERS;
     }
     r->op.version = o->version;
+    r->op.result = CLUSTER_DONE;
     for (size_t i = 0; i < r->n_keys; i++) {
         const struct pair *pair = find(o, r->keys[i]);
         if (pair != NULL) {
@@ -317,14 +322,13 @@ static enum cluster_result carry_out_read(struct memory_pool *p, struct cluster_
     for (size_t i = 0; i < r->n_ranges; i++) {
         read_range(o, r, (int)i);
     }
-    return CLUSTER_DONE;
+    return r->op.result;
 }
 
-static bool fails(struct memory_pool *p, const struct operation *x)
+static bool fails(struct memory_pool *p, unsigned kind, const char *object)
 {
     struct memory_pool_fault *f = &p->fault;
-    if (!p->failing || !(f->kinds & (x->write ? MEMORY_POOL_WRITES : MEMORY_POOL_READS)) ||
-        strncmp(x->op->object, p->fault_object, strlen(p->fault_object)) != 0) {
+    if (!p->failing || !(f->kinds & kind) || strncmp(object, p->fault_object, strlen(p->fault_object)) != 0) {
         return false;
     }
     if (f->nth > 1) {
@@ -332,7 +336,17 @@ static bool fails(struct memory_pool *p, const struct operation *x)
         return false;
     }
     p->failing = f->every;
+    p->faults++;
     return true;
+}
+
+static void count(struct memory_pool *p, unsigned kind)
+{
+    size_t i = 0;
+    while (kind >> i != 1) {
+        i++;
+    }
+    p->done[i]++;
 }
 
 static enum cluster_result carry_out(struct memory_pool *p, struct operation *x)
@@ -349,13 +363,14 @@ static enum cluster_result carry_out(struct memory_pool *p, struct operation *x)
     if (x->late) {
         return CLUSTER_LATE;
     }
-    bool failing = fails(p, x);
+    unsigned kind = x->write ? MEMORY_POOL_WRITES : MEMORY_POOL_READS;
+    bool failing = fails(p, kind, x->op->object);
     if (failing && !(x->write && p->fault.carried_out)) {
         return p->fault.result;
     }
     enum cluster_result result =
         x->write ? carry_out_write(p, (struct cluster_write *)x->op) : carry_out_read(p, (struct cluster_read *)x->op);
-    *(x->write ? &p->writes : &p->reads) += 1;
+    count(p, kind);
     return failing ? p->fault.result : result;
 }
 
@@ -486,13 +501,15 @@ static int pool_command(struct cluster *c, const char *json, char **text, size_t
 
 /* --- locks --- */
 
-static int pool_lock(struct cluster *c, const char *object, const char *cookie, int seconds, struct err *err)
+/* Of what blocks and fails. */
+static int failed(const struct memory_pool *p, const char *what, struct err *err)
 {
-    struct memory_pool *p = c->pool;
-    int result = 1;
-    (void)err;
-    inside = true;
-    pthread_mutex_lock(&p->mutex);
+    bool late = p->fault.result == CLUSTER_LATE;
+    return err_set(err, late ? ERR_LATE : ERR_IO, "RADOS: can't %s: %s", what, strerror(late ? ETIMEDOUT : EIO));
+}
+
+static struct lock *lock_of(struct memory_pool *p, const char *object)
+{
     struct lock *l = p->locks;
     while (l != NULL && strcmp(l->object, object) != 0) {
         l = l->next;
@@ -503,12 +520,34 @@ static int pool_lock(struct cluster *c, const char *object, const char *cookie, 
         p->locks = l;
         object_make(p, object);
     }
+    return l;
+}
+
+static int take_lock(struct memory_pool *p, const char *object, const char *cookie, int seconds)
+{
+    struct lock *l = lock_of(p, object);
+    count(p, MEMORY_POOL_LOCKS);
     if (strcmp(l->cookie, cookie) != 0 && l->until_ms > clock_mono_ms()) {
-        result = 0;
-    } else {
-        free(l->cookie);
-        l->cookie = sure(strdup(cookie));
-        l->until_ms = clock_mono_ms() + seconds * 1000;
+        return 0;
+    }
+    free(l->cookie);
+    l->cookie = sure(strdup(cookie));
+    l->until_ms = clock_mono_ms() + seconds * INT64_C(1000);
+    return 1;
+}
+
+static int pool_lock(struct cluster *c, const char *object, const char *cookie, int seconds, struct err *err)
+{
+    struct memory_pool *p = c->pool;
+    int result = 0;
+    inside = true;
+    pthread_mutex_lock(&p->mutex);
+    bool failing = fails(p, MEMORY_POOL_LOCKS, object);
+    if (!failing || p->fault.carried_out) {
+        result = take_lock(p, object, cookie, seconds);
+    }
+    if (failing) {
+        result = p->fault.result == CLUSTER_DIFFERS ? 0 : failed(p, "take a lock", err);
     }
     pthread_mutex_unlock(&p->mutex);
     inside = false;
@@ -518,30 +557,49 @@ static int pool_lock(struct cluster *c, const char *object, const char *cookie, 
 static int pool_unlock(struct cluster *c, const char *object, const char *cookie, struct err *err)
 {
     struct memory_pool *p = c->pool;
-    (void)err;
     pthread_mutex_lock(&p->mutex);
-    for (struct lock *l = p->locks; l != NULL; l = l->next) {
+    bool failing = fails(p, MEMORY_POOL_UNLOCKS, object);
+    for (struct lock *l = p->locks; l != NULL && (!failing || p->fault.carried_out); l = l->next) {
         if (strcmp(l->object, object) == 0 && strcmp(l->cookie, cookie) == 0) {
             l->until_ms = 0;
         }
     }
+    count(p, MEMORY_POOL_UNLOCKS);
+    int result = failing ? failed(p, "release a lock", err) : 0;
     pthread_mutex_unlock(&p->mutex);
-    return 0;
+    return result;
 }
 
 /* --- the list --- */
 
 struct cluster_listing {
+    struct memory_pool *pool;
     char **names;
     size_t n, at;
 };
 
+static bool list_fails(struct memory_pool *p, struct err *err)
+{
+    pthread_mutex_lock(&p->mutex);
+    bool failing = fails(p, MEMORY_POOL_LISTS, "");
+    if (failing) {
+        failed(p, "list objects", err);
+    } else {
+        count(p, MEMORY_POOL_LISTS);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return failing;
+}
+
 static int pool_list(struct cluster *c, size_t i, size_t n, struct cluster_listing **listing, struct err *err)
 {
     struct memory_pool *p = c->pool;
+    if (list_fails(p, err)) {
+        return err->code;
+    }
     inside = true;
     struct cluster_listing *l = sure(calloc(1, sizeof *l));
-    (void)err;
+    l->pool = p;
     pthread_mutex_lock(&p->mutex);
     l->names = sure(calloc(p->n_objects + 1, sizeof *l->names));
     for (size_t b = 0; b < BUCKETS; b++) {
@@ -560,7 +618,9 @@ static int pool_list(struct cluster *c, size_t i, size_t n, struct cluster_listi
 static int pool_list_next(struct cluster_listing *l, size_t max, void (*name)(void *arg, const char *object), void *arg,
                           struct err *err)
 {
-    (void)err;
+    if (list_fails(l->pool, err)) {
+        return err->code;
+    }
     for (size_t n = 0; n < max && l->at < l->n; n++) {
         name(arg, l->names[l->at++]);
     }
@@ -699,6 +759,14 @@ void memory_pool_fault(struct memory_pool *p, const struct memory_pool_fault *fa
     pthread_mutex_unlock(&p->mutex);
 }
 
+unsigned memory_pool_faults(struct memory_pool *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    unsigned n = p->faults;
+    pthread_mutex_unlock(&p->mutex);
+    return n;
+}
+
 void memory_pool_hold(struct memory_pool *p, unsigned kinds)
 {
     CHANGE(p, p->held = kinds);
@@ -833,7 +901,10 @@ void memory_pool_drop(struct memory_pool *p, const char *object)
 uint64_t memory_pool_operations(struct memory_pool *p, unsigned kinds)
 {
     pthread_mutex_lock(&p->mutex);
-    uint64_t n = ((kinds & MEMORY_POOL_READS) ? p->reads : 0) + ((kinds & MEMORY_POOL_WRITES) ? p->writes : 0);
+    uint64_t n = 0;
+    for (size_t i = 0; i < KINDS; i++) {
+        n += kinds >> i & 1 ? p->done[i] : 0;
+    }
     pthread_mutex_unlock(&p->mutex);
     return n;
 }

@@ -22,10 +22,16 @@ void memory_pool_shuffle(struct memory_pool *p, uint64_t seed);
 
 /* --- what goes wrong --- */
 
-enum { MEMORY_POOL_READS = 1, MEMORY_POOL_WRITES = 2 };
+enum {
+    MEMORY_POOL_READS = 1,
+    MEMORY_POOL_WRITES = 2,
+    MEMORY_POOL_LOCKS = 4,
+    MEMORY_POOL_UNLOCKS = 8,
+    MEMORY_POOL_LISTS = 16, /* on no object: a list that is begun, or goes on */
+};
 
 /* Of operations of these kinds on objects whose names begin so, the nth from now on (1: the next) ends with `result`.
- * carried_out: a write is carried out all the same. */
+ * carried_out: a write, a lock, or its end, is carried out all the same. A lock with CLUSTER_DIFFERS is another's. */
 struct memory_pool_fault {
     unsigned kinds;
     const char *object; /* "": any */
@@ -35,6 +41,7 @@ struct memory_pool_fault {
     bool every; /* and all behind it */
 };
 void memory_pool_fault(struct memory_pool *p, const struct memory_pool_fault *fault); /* NULL: none any more */
+unsigned memory_pool_faults(struct memory_pool *p); /* how many operations have ended so, of all faults */
 
 /* Operations of these kinds wait, as for a frozen OSD; 0: go on. `late` ends those that wait with CLUSTER_LATE. */
 void memory_pool_hold(struct memory_pool *p, unsigned kinds);

@@ -6,7 +6,9 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <string.h>
 
+#include "base/log.h"
 #include "store/rados/rados_store.h"
 #include "tests/lib/rados_fixture.h"
 
@@ -60,4 +62,23 @@ int record_code(struct store_fixture *f, const char *user, const char *item, cha
     buf_free(&batch.bytes);
     snprintf(text, size, "%s", batch.err.text);
     return batch.err.code;
+}
+
+static const char mark[] = "a test begins";
+
+void log_from_here(void)
+{
+    log_set_level(LOG_LEVEL_WARN);
+    log_error(mark, "");
+}
+
+bool logged(const char *words)
+{
+    struct log_recent lines[LOG_RECENT];
+    int n = log_recent(lines, LOG_RECENT);
+    bool found = false;
+    for (int i = 0; i < n && !found && strcmp(lines[i].text, mark) != 0; i++) {
+        found = strstr(lines[i].text, words) != NULL;
+    }
+    return found;
 }

@@ -22,6 +22,11 @@ void fault(struct cluster_of_nodes *c, unsigned kinds, const char *object, enum 
 /* Records one play, and says how that was answered. */
 int record_code(struct store_fixture *f, const char *user, const char *item, char *text, size_t size);
 
+/* Whether a warning or an error with these words was logged since. Both are written from the first of these calls on.
+ */
+void log_from_here(void);
+bool logged(const char *words);
+
 /* Until the condition holds, in real time. */
 #define RADOS_UNTIL(condition)                                                                                         \
     for (time_t until_ = time(NULL) + 120; !(condition); usleep(1000)) {                                               \

@@ -84,6 +84,7 @@ unit_tests = \
 	tests/unit/test_rados_faults \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_memory \
+	tests/unit/test_rados_night \
 	tests/unit/test_rados_server \
 	tests/unit/test_rados_walk \
 	tests/unit/test_read_through \
@@ -151,6 +152,12 @@ if WITH_RDKAFKA
 unit_tests += $(kafka_tests)
 endif
 EXTRA_PROGRAMS += $(kafka_tests)
+# That of the module that knows librados, by its header alone.
+rados_tests = tests/unit/test_librados
+if WITH_RADOS
+unit_tests += $(rados_tests)
+endif
+EXTRA_PROGRAMS += $(rados_tests)
 if WITH_NGHTTP2
 unit_tests += tests/unit/test_grpc_reflection
 endif
@@ -172,5 +179,7 @@ tests_unit_test_import_letters_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fopen,--wrap
 	-Wl,--wrap=getline,--wrap=__getdelim,--wrap=fsync,--wrap=flock,--wrap=fchmod,--wrap=rename
 tests_unit_test_kafka_begin_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_stopwatch_us
 tests_unit_test_kafka_course_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_stopwatch_us
+tests_unit_test_librados_SOURCES = tests/unit/test_librados.c src/store/rados/module/librados_blocking.c \
+	src/store/rados/module/librados_impl.h
 tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'
 tests_unit_test_kafka_mock_LDADD = $(LDADD) $(RDKAFKA_LIBS)

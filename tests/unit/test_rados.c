@@ -511,6 +511,7 @@ static void a_full_cluster_takes_forgets(void **state)
     memory_pool_full(c->pool, true);
     assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_FULL); /* given up, once it is known */
     assert_int_equal(f->store->ops->refusal(f->store, &err), ERR_FULL);
+    assert_int_equal(stats(f).rados_full, 1);
     assert_int_equal(record_code(f, "u", "c", text, sizeof text), ERR_FULL); /* at once */
     assert_int_equal(stats(f).full_refusals, 1);
     assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 1);
@@ -522,6 +523,7 @@ static void a_full_cluster_takes_forgets(void **state)
     while (f->store->ops->refusal(f->store, &err) < 0) { /* looks each second */
         call(f, f->store->ops->tick, NULL);
     }
+    assert_int_equal(stats(f).rados_full, 0);
     play(f, "u", "b");
     assert_true(seen(f, "u", "b"));
     assert_int_equal(memory_pool_count(c->pool, "full.1", ""), -1);

@@ -140,14 +140,96 @@ static void a_change_that_fails(void **state)
     assert_false(clock_of(f).doubted);
 }
 
+/* --- each operation, in each way --- */
+
+static const struct way {
+    const char *name;
+    unsigned kinds;
+    enum cluster_result result;
+    bool carried_out, counts;
+} ways[] = {
+    {"late read", MEMORY_POOL_READS, CLUSTER_LATE, false, true},
+    {"failed read", MEMORY_POOL_READS, CLUSTER_FAILED, false, true},
+    {"read without memory", MEMORY_POOL_READS, CLUSTER_NOMEM, false, false},
+    {"late write", MEMORY_POOL_WRITES, CLUSTER_LATE, false, true},
+    {"late write that was carried out", MEMORY_POOL_WRITES, CLUSTER_LATE, true, true},
+    {"failed write", MEMORY_POOL_WRITES, CLUSTER_FAILED, false, true},
+    {"failed write that was carried out", MEMORY_POOL_WRITES, CLUSTER_FAILED, true, true},
+    {"full", MEMORY_POOL_WRITES, CLUSTER_FULL, false, false},
+    {"write that another was faster with", MEMORY_POOL_WRITES, CLUSTER_DIFFERS, false, false},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void arm(struct cluster_of_nodes *c, const struct way *w)
+{
+    log_from_here();
+    memory_pool_fault(
+        c->pool,
+        &(struct memory_pool_fault){
+            .kinds = w->kinds, .object = LAYOUT_META, .nth = 1, .result = w->result, .carried_out = w->carried_out});
+}
+
+static void leave_one(struct cluster_of_nodes *c)
+{
+    for (int i = 1; i < NODES; i++) {
+        close_node(&c->nodes[i]);
+    }
+}
+
+/* The newest time is kept a little later then. */
+static void each_round_fails(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    leave_one(c);
+    for (int i = 0; i < WAYS; i++) {
+        unsigned faults = memory_pool_faults(c->pool);
+        uint64_t errors = stats(f).rados_errors;
+        arm(c, &ways[i]);
+        clock_test_advance(11 * MINUTE_MS);
+        int64_t due = clock_wall_ms();
+        tick_all(c);
+        RADOS_UNTIL(memory_pool_faults(c->pool) == faults + 1);
+        if (ways[i].result != CLUSTER_DIFFERS) {
+            RADOS_UNTIL(logged("newest time not saved"));
+        }
+        assert_int_equal(stats(f).rados_errors, errors + ways[i].counts);
+        clock_test_advance(2 * MINUTE_MS);
+        tick_all(c);
+        RADOS_UNTIL(newest_in_pool(c) >= due);
+        assert_false(clock_of(f).doubted);
+    }
+}
+
+/* Whoever changes it is told, and does it again. */
+static void each_change_fails(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    leave_one(c);
+    for (int i = 0; i < WAYS; i++) {
+        clock_test_jump(40 * (int64_t)DAY_MS);
+        assert_true(clock_of(f).doubted);
+        int64_t before = newest_in_pool(c);
+        uint64_t errors = stats(f).rados_errors;
+        arm(c, &ways[i]);
+        int code = change_clock(f, false);
+        assert_true(ways[i].result == CLUSTER_DIFFERS ? code == 0 : code < 0);
+        assert_true(code == 0 || ways[i].carried_out || (newest_in_pool(c) == before && clock_of(f).doubted));
+        assert_int_equal(stats(f).rados_errors, errors + ways[i].counts);
+        code = change_clock(f, false);
+        assert_true(code == 0 || (code == ERR_INVALID && (ways[i].carried_out || ways[i].result == CLUSTER_DIFFERS)));
+        assert_false(clock_of(f).doubted);
+        assert_int_equal(newest_in_pool(c), clock_wall_ms());
+    }
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        RADOS_TEST(a_start_far_ahead),
-        RADOS_TEST(set_back_at_one),
-        RADOS_TEST(it_is_written_rarely),
-        RADOS_TEST(a_change_that_fails),
+        RADOS_TEST(a_start_far_ahead),   RADOS_TEST(set_back_at_one),  RADOS_TEST(it_is_written_rarely),
+        RADOS_TEST(a_change_that_fails), RADOS_TEST(each_round_fails), RADOS_TEST(each_change_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,14 +9,18 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/rados/cluster.h"
 #include "store/rados/night.h"
 #include "store/rados/rados_store.h"
-#include "tests/lib/pool_fixture.h"
+#include "tests/lib/rados_fixture.h"
 
 static void no_month(void *arg, int month, bool good)
 {
@@ -172,14 +176,115 @@ static void a_night_that_never_was(void **state)
     assert_true(walked >= NIGHT_PIECES / NIGHTS);
 }
 
+/* --- values of a size that nobody of ours has written --- */
+
+static void note_words(void *arg, const char *problem)
+{
+    bool *found = arg;
+    *found =
+        *found || (strstr(problem, "object \"u.u\"") != NULL && strstr(problem, "bytes, and Unseen writes") != NULL);
+}
+
+static bool check_names_it(struct store_fixture *f)
+{
+    bool found = false;
+    const struct rados_check order = {.ops = &memory_pool_ops, .found = note_words, .arg = &found};
+    struct rados_checked out;
+    struct err err = {0};
+    assert_int_equal(rados_check_pool(&f->cfg, &order, &out, &err), 0);
+    assert_int_equal(out.users, 1); /* the other one */
+    return found;
+}
+
+/* They are named, with their size and the bound; nothing of them is kept, nobody else suffers, and a forget helps. */
+static void values_that_are_too_long(void **state)
+{
+    static const struct {
+        const char *key;
+        size_t most;
+    } values[] = {
+        {"dffffffffffffffffffffffffffffffff", LAYOUT_DIRECTORY_MAX},
+        {"fffffffffffffffff", LAYOUT_DIRECTORY_MAX},
+        {"m202611.0000", CLUSTER_WRITE},
+        {"p20261100000000000000ff", LAYOUT_DIRECTORY_MAX},
+        {"w", LAYOUT_DIRECTORY_MAX},
+        {"x00000000000000ff", LAYOUT_DIRECTORY_MAX},
+        {"zzz", LAYOUT_DIRECTORY_MAX},
+    };
+    struct store_fixture *f = *state;
+    struct store_view view;
+    char *bytes = calloc(1, CLUSTER_WRITE + 1);
+    assert_non_null(bytes);
+    memset(bytes, '0', CLUSTER_WRITE + 1);
+    play(f, "v", "a");
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char words[200];
+        struct err err = {0};
+        play(f, "u", "a");
+        walk_pool(f);
+        play(f, "u", "b");
+        memory_pool_put(one_pool, "u.u", values[i].key, slice_of(bytes, values[i].most + 1));
+        snprintf(words, sizeof words, "object \"u.u\": a value has %zu bytes, and Unseen writes %zu at most",
+                 values[i].most + 1, values[i].most);
+        bool asked = load(f, f->reader, "u", &view, &err) == ERR_LARGE; /* of a large user: aside */
+        assert_int_equal(asked ? scan_user(f, "u", &err) : err.code, ERR_CORRUPT);
+        if (strstr(err.text, words) == NULL) {
+            fail_msg("%s: \"%s\", expected \"%s\"", values[i].key, err.text, words);
+        }
+        f->store->ops->rest(f->reader);
+        RADOS_UNTIL(stats(f).user_bytes == 0);
+        assert_true(check_names_it(f));
+        assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "new"), 0);
+        err = (struct err){0};
+        int walked = rados_store_walk(f->store, &err);
+        assert_true(walked == 0 || walked == ERR_CORRUPT);
+        for (size_t night = 0; night < NIGHT_PIECES; night++) { /* the piece counts as walked */
+            char name[NIGHT_NAME], day[LAYOUT_HEX + 1];
+            uint64_t n;
+            night_piece_name(night, name);
+            assert_int_equal(memory_pool_value(one_pool, name, "done", day, sizeof day), LAYOUT_HEX);
+            assert_true(layout_unhex(slice_str(day), &n) && (int64_t)n == clock_wall_ms() / DAY_MS);
+        }
+        assert_true(seen(f, "v", "a"));
+        assert_int_equal(forget(f, "u", NULL), 1);
+        assert_false(known(f, "u"));
+        play(f, "u", "b");
+        assert_true(seen(f, "u", "b") && !seen(f, "u", "a"));
+        clock_test_advance(DAY_MS);
+    }
+    free(bytes);
+}
+
+/* Of what a node keeps for itself it copies no more than it writes. */
+static void long_values_of_nodes_are_passed_over(void **state)
+{
+    struct store_fixture *f = *state;
+    enum { LONG = 1 << 20 };
+    char *bytes = calloc(1, LONG);
+    assert_non_null(bytes);
+    play(f, "u", "a");
+    static const char *const objects[] = {LAYOUT_META, LAYOUT_POSITIONS, "night.3"};
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
+        memory_pool_put(one_pool, objects[i], "odd", slice_of(bytes, LONG));
+    }
+    memory_pool_put(one_pool, "night.4", "done", slice_of(bytes, LONG));
+    close_node(f);
+    open_node(f);
+    assert_true(seen(f, "u", "a"));
+    walk_pool(f);
+    assert_true(seen(f, "u", "a"));
+    char day[LAYOUT_HEX + 1];
+    assert_int_equal(memory_pool_value(one_pool, "night.4", "done", day, sizeof day), LAYOUT_HEX);
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        POOL_TEST(what_is_damaged_is_told),
-        POOL_TEST(damage_alone_is_told),
-        POOL_TEST(a_damaged_tombstone),
-        POOL_TEST(a_night_that_never_was),
+        POOL_TEST(what_is_damaged_is_told),  POOL_TEST(damage_alone_is_told),
+        POOL_TEST(a_damaged_tombstone),      POOL_TEST(a_night_that_never_was),
+        POOL_TEST(values_that_are_too_long), POOL_TEST(long_values_of_nodes_are_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@
 #include "base/hash.h"
 #include "store/codec/user_snapshot.h"
 #include "store/rados/merge.h"
+#include "store/rados/night.h"
 #include "store/rados/rados_store.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/pool_fixture.h"
@@ -190,10 +191,21 @@ static int forget_user(struct store_fixture *f)
     return n < 0 ? (int)n : 0;
 }
 
+/* One that ends well has left its mark at every piece. */
 static int walk(struct store_fixture *f)
 {
     struct err err = {0};
-    return rados_store_walk(f->store, &err);
+    char name[NIGHT_NAME];
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        night_piece_name(i, name);
+        memory_pool_drop(one_pool, name);
+    }
+    int code = rados_store_walk(f->store, &err);
+    for (size_t i = 0; i < NIGHT_PIECES && code == 0; i++) {
+        night_piece_name(i, name);
+        assert_int_equal(memory_pool_count(one_pool, name, "done"), 1);
+    }
+    return code;
 }
 
 /* What a call that ended well has changed, and one that failed may have. */
@@ -336,12 +348,105 @@ static void each_allocation_fails(void **state)
     buf_free(&packed);
 }
 
+/* --- a pool that is made, and opened --- */
+
+static const struct way {
+    const char *name;
+    unsigned kinds;
+    enum cluster_result result;
+    bool carried_out;
+} ways[] = {
+    {"late read", MEMORY_POOL_READS, CLUSTER_LATE, false},
+    {"failed read", MEMORY_POOL_READS, CLUSTER_FAILED, false},
+    {"read without memory", MEMORY_POOL_READS, CLUSTER_NOMEM, false},
+    {"read that is not allowed", MEMORY_POOL_READS, CLUSTER_DENIED, false},
+    {"late write", MEMORY_POOL_WRITES, CLUSTER_LATE, false},
+    {"late write that was carried out", MEMORY_POOL_WRITES, CLUSTER_LATE, true},
+    {"failed write", MEMORY_POOL_WRITES, CLUSTER_FAILED, false},
+    {"failed write that was carried out", MEMORY_POOL_WRITES, CLUSTER_FAILED, true},
+    {"full", MEMORY_POOL_WRITES, CLUSTER_FULL, false},
+    {"late list", MEMORY_POOL_LISTS, CLUSTER_LATE, false},
+    {"failed list", MEMORY_POOL_LISTS, CLUSTER_FAILED, false},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static unsigned arm(struct memory_pool *pool, const struct way *w, const char *object, unsigned nth)
+{
+    memory_pool_fault(
+        pool, &(struct memory_pool_fault){
+                  .kinds = w->kinds, .object = object, .nth = nth, .result = w->result, .carried_out = w->carried_out});
+    return memory_pool_faults(pool);
+}
+
+/* Whoever makes it is told, and does it again: then there is one seed. */
+static void each_making_fails(void **state)
+{
+    struct store_fixture *f = *state;
+    struct config cfg = f->cfg;
+    snprintf(cfg.rados_pool, sizeof cfg.rados_pool, "made");
+    for (int i = 0; i < WAYS; i++) {
+        bool fails = true;
+        for (unsigned nth = 1; fails; nth++) {
+            struct memory_pool *pool = memory_pool_new("made");
+            struct err err = {0};
+            unsigned faults = arm(pool, &ways[i], "", nth);
+            int code = rados_store_init(&cfg, &memory_pool_ops, &err);
+            memory_pool_fault(pool, NULL);
+            fails = memory_pool_faults(pool) > faults;
+            bool there = memory_pool_count(pool, LAYOUT_META, "seed") == 1;
+            if (fails ? code >= 0 || err.text[0] == '\0' || there != ways[i].carried_out : code != 1) {
+                fail_msg("%s %u: %d, and the pool %s made", ways[i].name, nth, code, there ? "is" : "isn't");
+            }
+            assert_int_equal(rados_store_init(&cfg, &memory_pool_ops, &err), !there);
+            assert_int_equal(memory_pool_count(pool, LAYOUT_META, ""), 4);
+            memory_pool_free(pool);
+        }
+    }
+}
+
+/* A node that can't be started is started again, with all that was there, and a number that none had. */
+static void each_opening_fails(void **state)
+{
+    struct store_fixture *f = *state;
+    static const char *const objects[] = {LAYOUT_META, LAYOUT_POSITIONS};
+    char starts[LAYOUT_HEX + 1], now[LAYOUT_HEX + 1];
+    play(f, "u", "a");
+    memory_pool_value(one_pool, LAYOUT_META, "starts", starts, sizeof starts);
+    for (int i = 0; i < 2 * WAYS; i++) {
+        const struct way *w = &ways[i / 2];
+        bool fails = true;
+        for (unsigned nth = 1; fails; nth++) {
+            struct err err = {0};
+            close_node(f);
+            clock_test_advance(11 * 60 * 1000); /* so that the clock is kept, too */
+            unsigned faults = arm(one_pool, w, objects[i % 2], nth);
+            int code =
+                rados_store_open(&f->cfg, &(struct rados_store_options){.ops = &memory_pool_ops}, &f->store, &err);
+            memory_pool_fault(one_pool, NULL);
+            fails = memory_pool_faults(one_pool) > faults;
+            assert_true(code == 0 || (fails && err.text[0] != '\0'));
+            if (code == 0) { /* what opens all the same makes it good later */
+                f->store->ops->close(f->store);
+            }
+            open_node(f);
+            assert_true(seen(f, "u", "a") && !seen(f, "u", "b"));
+            memory_pool_value(one_pool, LAYOUT_META, "starts", now, sizeof now);
+            assert_true(strcmp(now, starts) > 0);
+            memcpy(starts, now, sizeof starts);
+        }
+    }
+    play(f, "u", "b");
+    assert_true(seen(f, "u", "b"));
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         POOL_TEST(each_operation_fails),
         POOL_TEST(each_allocation_fails),
+        POOL_TEST(each_making_fails),
+        POOL_TEST(each_opening_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,24 @@ static void another_pool_is_none(void **state)
     assert_true(seen(f, "u", "a"));
 }
 
+/* A new client is judged by meta: until that can be read the old one stays, and it is tried again. */
+static void a_judgement_that_fails(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    char text[STORE_ERROR_TEXT];
+    play(f, "u", "a");
+    log_from_here();
+    fault(c, MEMORY_POOL_READS, LAYOUT_META, CLUSTER_LATE);
+    memory_pool_fence(c->pool);
+    assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_IO);
+    RADOS_UNTIL(record_code(f, "u", "b", text, sizeof text) == 0);
+    assert_true(logged("can't connect to RADOS anew"));
+    RADOS_UNTIL(stats(f).reconnects == 1);
+    assert_true(stats(f).rados_errors > 0);
+    assert_true(seen(f, "u", "a") && seen(f, "u", "b"));
+}
+
 /* A node that is closed while its client is fenced ends. */
 static void a_fenced_node_closes(void **state)
 {
@@ -125,10 +143,8 @@ int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        RADOS_TEST(another_one_connects),
-        RADOS_TEST(everything_goes_on),
-        RADOS_TEST(another_pool_is_none),
-        RADOS_TEST(a_fenced_node_closes),
+        RADOS_TEST(another_one_connects),   RADOS_TEST(everything_goes_on),   RADOS_TEST(another_pool_is_none),
+        RADOS_TEST(a_judgement_that_fails), RADOS_TEST(a_fenced_node_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

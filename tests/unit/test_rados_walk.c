@@ -252,6 +252,42 @@ static void a_cluster_that_fails_ends_it(void **state)
     assert_int_equal(check(t->f, &p, &out, &err), 0);
 }
 
+static const struct {
+    enum cluster_result result;
+    int code;
+} listed[] = {{CLUSTER_LATE, ERR_LATE}, {CLUSTER_FAILED, ERR_IO}};
+enum { LISTED = sizeof listed / sizeof *listed, APART = 37 };
+
+static unsigned fail_nth(struct setting *t, unsigned kinds, const char *object, enum cluster_result result,
+                         unsigned nth)
+{
+    memory_pool_fault(t->pool,
+                      &(struct memory_pool_fault){.kinds = kinds, .object = object, .nth = nth, .result = result});
+    return memory_pool_faults(t->pool);
+}
+
+/* Wherever the list ends early nothing is said of the pool, and the next try is a whole one. */
+static void a_list_that_fails_ends_it(void **state)
+{
+    struct setting *t = *state;
+    static struct problems p;
+    struct rados_checked out;
+    struct err err = {0};
+    fill_pool(t->f);
+    for (size_t i = 0; i < LISTED; i++) {
+        unsigned before, nth = 1;
+        do {
+            before = fail_nth(t, MEMORY_POOL_LISTS, "", listed[i].result, nth);
+            int code = check(t->f, &p, &out, &err);
+            assert_int_equal(code, memory_pool_faults(t->pool) > before ? listed[i].code : 0);
+            assert_int_equal(p.n, 0);
+            nth += APART;
+        } while (memory_pool_faults(t->pool) > before);
+        assert_true(nth > 3 * APART);
+        memory_pool_fault(t->pool, NULL);
+    }
+}
+
 /* --- a store that only asks --- */
 
 static void who_only_asks_writes_nothing(void **state)
@@ -285,6 +321,29 @@ static void who_only_asks_writes_nothing(void **state)
     assert_int_equal(memory_pool_operations(t->pool, MEMORY_POOL_WRITES), writes);
     memory_pool_value(t->pool, "meta", "starts", now, sizeof now);
     assert_string_equal(starts, now);
+}
+
+/* Months are those of all pieces, or none. */
+static void months_that_fail_are_asked_for_again(void **state)
+{
+    struct setting *t = *state;
+    struct store_month_info months[4];
+    struct err err = {0};
+    play(t->f, "u", "a");
+    assert_int_equal(rados_store_walk(t->f->store, &err), 0);
+    for (size_t i = 0; i < LISTED; i++) {
+        for (unsigned nth = 1; nth <= NIGHT_PIECES; nth += APART) {
+            close_it(t->f);
+            open_as(t->f, RADOS_ASKS);
+            fail_nth(t, MEMORY_POOL_READS, "night.", listed[i].result, nth);
+            assert_int_equal(t->f->store->admin->months(t->f->reader, months, 4, &err), listed[i].code);
+            assert_non_null(strstr(err.text, "while reading night."));
+            assert_int_equal(stats(t->f).rados_errors, 1);
+            assert_int_equal(t->f->store->admin->months(t->f->reader, months, 4, &err), 1);
+            assert_int_equal(months[0].users, 1);
+            assert_int_equal(months[0].coverage, 1);
+        }
+    }
 }
 
 /* What the walks of other nodes have found is known from the start on, in the middle of the day. */
@@ -595,6 +654,15 @@ static void some_of_them(void **state)
                                    .kinds = MEMORY_POOL_READS, .object = "u.", .nth = 7, .result = CLUSTER_LATE});
     assert_int_equal(export_pool(t->f, &x, &err), ERR_LATE);
     exported_free(&x);
+    x = (struct exported){.n = 0};
+    fail_nth(t, MEMORY_POOL_LISTS, "", CLUSTER_FAILED, APART);
+    assert_int_equal(export_pool(t->f, &x, &err), ERR_IO);
+    assert_int_equal(x.n, 0);
+    exported_free(&x);
+    x = (struct exported){.only_shard = "u1"};
+    assert_int_equal(export_pool(t->f, &x, &err), 0);
+    assert_int_equal(x.n, 11);
+    exported_free(&x);
 }
 
 /* --- files of plays --- */
@@ -712,7 +780,9 @@ int main(int argc, char **argv)
         WALK_TEST(each_damage_is_named),
         WALK_TEST(filters_and_their_directory),
         WALK_TEST(a_cluster_that_fails_ends_it),
+        WALK_TEST(a_list_that_fails_ends_it),
         WALK_TEST(who_only_asks_writes_nothing),
+        WALK_TEST(months_that_fail_are_asked_for_again),
         WALK_TEST(months_are_known_at_once),
         WALK_TEST(to_another_pool),
         WALK_TEST(to_a_folder_and_back),

@@ -33,6 +33,7 @@ enum cluster_result {
     CLUSTER_FENCED,  /* this client is blocklisted, for good: another one has to connect (reconnect.h) */
     CLUSTER_NO_POOL, /* the pool was removed */
     CLUSTER_DENIED,  /* the client's key doesn't allow it */
+    CLUSTER_LARGE,   /* a value is longer than whoever reads takes it: see length, most */
     CLUSTER_NOMEM,
     CLUSTER_CLOSED, /* it was cancelled */
     CLUSTER_FAILED, /* anything else: see code */
@@ -45,8 +46,9 @@ struct cluster_pair {
 struct cluster_op {
     const char *object;
     enum cluster_result result;
-    int code;         /* the cluster's own: a positive errno */
-    uint64_t version; /* of the object, as it was read or written; rises with each write, also over a removal */
+    int code;            /* the cluster's own: a positive errno */
+    uint64_t version;    /* of the object, as it was read or written; rises with each write, also over a removal */
+    size_t length, most; /* of CLUSTER_LARGE: a value's bytes, and how many it may have */
     void (*done)(struct cluster_op *op);
     void *owner;                         /* the caller's */
     void *own;                           /* the implementation's, while it is under way */
@@ -63,6 +65,10 @@ struct cluster_range {
 
 /* An OSD gives so many in one go (osd_max_omap_entries_per_request). */
 enum { CLUSTER_PAGE = 1024, CLUSTER_RANGES = 6, CLUSTER_ADDRESS = 128 };
+/* Nor does it take more in one write (osd_max_write_size). */
+enum { CLUSTER_WRITE = 90 << 20 };
+/* Of a monitor's answer: a map of ten thousand OSDs has some 20 MiB. */
+enum { CLUSTER_ANSWER = 64 << 20 };
 
 struct cluster_read {
     struct cluster_op op; /* first */
@@ -71,10 +77,25 @@ struct cluster_read {
     struct cluster_range ranges[CLUSTER_RANGES];
     size_t n_ranges;
     const struct cluster_pair *below; /* a guard: this key's value, "" if it is absent, sorts below that; NULL: none */
+    /* How long the key's value may be, for whoever keeps values: nobody knows their sizes before they are there. One
+     * that is longer ends the read with CLUSTER_LARGE. NULL: as long as it is. */
+    size_t (*most)(struct slice key);
     /* Each pair, before done: keys that there are, in any order, with range = -1; then each range's in its order. The
      * slices live until it returns. Not called again in a read whose result is no CLUSTER_DONE. */
     void (*pair)(struct cluster_read *read, int range, struct slice key, struct slice value);
 };
+
+/* Of an implementation: whether the pair is handed over. */
+static inline bool cluster_takes(struct cluster_read *read, struct slice key, struct slice value)
+{
+    size_t most = read->most != NULL ? read->most(key) : value.len;
+    if (value.len > most) {
+        read->op.result = CLUSTER_LARGE;
+        read->op.length = value.len;
+        read->op.most = most;
+    }
+    return value.len <= most;
+}
 
 /* Guards first; then clear, set, remove, in this order; or destroy. The object is made unless it exists, but a guard or
  * clear of one that doesn't is CLUSTER_ABSENT. */
@@ -123,7 +144,7 @@ struct cluster_ops {
     void (*cancel)(struct cluster *cluster, struct cluster_op *op);
 
     /* Blocks. Asks the monitors: a command as JSON. The answer is the caller's, to be freed. ERR_NOPERM, ERR_LATE,
-     * ERR_IO with the monitor's own words, ERR_NOMEM. */
+     * ERR_IO with the monitor's own words, ERR_LARGE beyond CLUSTER_ANSWER, ERR_NOMEM. */
     int (*command)(struct cluster *cluster, const char *json, char **text, size_t *len, struct err *err);
 
     /* Blocks. An advisory lock on an object, which is made; it ends by itself after so many seconds. 1: it is ours, or

@@ -68,6 +68,7 @@ static int read_page(struct fetch *f)
     r->op.object = f->object;
     r->op.done = on_read;
     r->pair = on_pair;
+    r->most = f->first_page ? NULL : layout_most; /* of what is only looked at nothing is kept */
     r->below = f->begun ? NULL : f->below;
     f->wanted[0] = generation;
     for (size_t i = 0; i < f->n_keys && !f->begun; i++) {

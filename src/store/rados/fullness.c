@@ -173,9 +173,14 @@ void fullness_look(struct rados_store *s)
     }
 }
 
+bool fullness_known(struct rados_store *s)
+{
+    return atomic_load(&s->fullness->full);
+}
+
 int fullness_refusal(struct rados_store *s, struct err *err)
 {
-    return atomic_load(&s->fullness->full) ? err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full",
-                                                     log_quote_str(s->cfg->rados_pool))
-                                           : 0;
+    return fullness_known(s) ? err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full",
+                                       log_quote_str(s->cfg->rados_pool))
+                             : 0;
 }

@@ -28,6 +28,7 @@ void fullness_written(struct update *u);
 /* The store's thread calls it at least once a second. */
 void fullness_look(struct rados_store *s);
 
+bool fullness_known(struct rados_store *s); /* that there is no room */
 /* ERR_FULL, with err set; 0. */
 int fullness_refusal(struct rados_store *s, struct err *err);
 

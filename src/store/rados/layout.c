@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/calendar.h"
+#include "store/rados/cluster.h"
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -212,6 +213,11 @@ struct layout_key layout_key_read(struct slice text)
 }
 
 /* --- values --- */
+
+size_t layout_most(struct slice key)
+{
+    return layout_key_read(key).kind == LAYOUT_FILTER ? CLUSTER_WRITE : LAYOUT_DIRECTORY_MAX;
+}
 
 int layout_ms(struct slice value, int64_t *ms)
 {

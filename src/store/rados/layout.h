@@ -92,6 +92,10 @@ struct layout_key layout_key_read(struct slice text); /* LAYOUT_OTHER unless it 
 void layout_hex(uint64_t n, char out[LAYOUT_HEX]); /* not ended */
 bool layout_unhex(struct slice text, uint64_t *n);
 
+/* How long a value can be that Unseen has written: of a filter what an OSD takes in one write, of any other key a
+ * directory's bytes, which has the longest. */
+size_t layout_most(struct slice key);
+
 /* Milliseconds; ERR_CORRUPT. Negative ones are not written. */
 int layout_ms(struct slice value, int64_t *ms);
 
@@ -111,7 +115,12 @@ struct layout_part {
     bool coarse;   /* has a coarse part */
     bool sealed;   /* has one that was cut */
 };
-enum { LAYOUT_PART = 17, LAYOUT_PARTS_MAX = 4096, LAYOUT_LIMIT = 8 };
+enum {
+    LAYOUT_PART = 17,
+    LAYOUT_PARTS_MAX = 4096,
+    LAYOUT_LIMIT = 8,
+    LAYOUT_DIRECTORY_MAX = LAYOUT_LIMIT + LAYOUT_PARTS_MAX * LAYOUT_PART,
+};
 
 /* What the directory tells of a filter; bytes are to be filled in. */
 struct layout_part layout_part_of(const struct filter *filter, int month, uint16_t part);

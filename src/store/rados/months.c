@@ -90,9 +90,8 @@ int night_piece_read(struct rados_store *s, size_t i, struct night_piece *out, s
         return 0;
     }
     night_piece_free(out);
-    return result == CLUSTER_DONE
-               ? err_set(err, ERR_NOMEM, "out of memory while reading marks of the walk")
-               : cluster_error(s, &r.read.op, "reading marks of the walk, not", slice_str(name), err);
+    return result == CLUSTER_DONE ? err_set(err, ERR_NOMEM, "out of memory while reading marks of the walk")
+                                  : cluster_error_of(s, &r.read.op, "reading", name, err);
 }
 
 int night_piece_write(struct rados_store *s, size_t i, const struct night_piece *piece, struct err *err)
@@ -125,8 +124,7 @@ int night_piece_write(struct rados_store *s, size_t i, const struct night_piece 
             w.clear = true;
             code = wait_write(s->ops, s->cluster, &w);
         }
-        result =
-            code == CLUSTER_DONE ? 0 : cluster_error(s, &w.op, "writing marks of the walk, not", slice_str(name), err);
+        result = code == CLUSTER_DONE ? 0 : cluster_error_of(s, &w.op, "marking", name, err);
     }
     free(set);
     free(texts);

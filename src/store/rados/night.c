@@ -18,7 +18,6 @@ enum {
     RENEW_MS = 60 * 1000,
     AT_ONCE = 16,
     NAMES = 256,
-    MISSED_A_NIGHT = 8,
 };
 #define DAY INT64_C(86400000)
 
@@ -36,7 +35,7 @@ struct night {
     pthread_cond_t fewer;
     size_t under_way;
     struct err err; /* the first, of the walk under way */
-    bool failed;    /* the cluster did, so the piece isn't walked */
+    bool failed;    /* the cluster did, or memory ended, so the piece isn't walked */
     struct night_piece walked;
     struct night_piece pieces[NIGHT_PIECES];
 };
@@ -49,6 +48,15 @@ static void excuse(struct night *n)
 }
 
 /* --- one piece --- */
+
+/* Under the mutex. */
+static void note_nomem(struct night *n)
+{
+    n->failed = true;
+    if (n->err.code == 0) {
+        err_set(&n->err, ERR_NOMEM, "out of memory while walking users");
+    }
+}
 
 static void on_merged(void *arg, const struct merge_outcome *o)
 {
@@ -69,7 +77,9 @@ static void on_merged(void *arg, const struct merge_outcome *o)
             }
             add.users = first;
             add.sealed = first && sealed;
-            n->failed = night_month_add(&n->walked, &add) < 0 || n->failed;
+            if (night_month_add(&n->walked, &add) < 0) {
+                note_nomem(n);
+            }
         }
     }
     n->under_way--;
@@ -115,7 +125,7 @@ static void walk_names(struct night *n, const struct names *names)
         if (merge_start(n->s, hash_user_key(n->s->seed, user), user, true, on_merged, n) < 0) {
             pthread_mutex_lock(&n->mutex);
             n->under_way--;
-            n->failed = true;
+            note_nomem(n);
             pthread_mutex_unlock(&n->mutex);
         }
     }
@@ -156,6 +166,17 @@ static int walk_listed(struct night *n, size_t i, bool locked, struct names *nam
     return result < 0 ? result : more < 0 ? more : names->n != SIZE_MAX;
 }
 
+/* It becomes what is known of it. */
+static void keep_piece(struct night *n, size_t i, struct night_piece *piece)
+{
+    pthread_mutex_lock(&n->mutex);
+    night_piece_free(&n->pieces[i]);
+    n->pieces[i] = *piece;
+    *piece = (struct night_piece){.day = -1};
+    pthread_mutex_unlock(&n->mutex);
+}
+
+/* As walk_listed(). */
 static int walk_piece(struct night *n, size_t i, bool locked, int64_t day, struct err *err)
 {
     struct names *names = malloc(sizeof *names);
@@ -176,14 +197,11 @@ static int walk_piece(struct night *n, size_t i, bool locked, int64_t day, struc
         result = n->failed ? n->err.code : result;
     }
     excuse(n);
-    if (result == 1 && !n->failed && (result = night_piece_write(n->s, i, &n->walked, err)) == 0) {
-        pthread_mutex_lock(&n->mutex);
-        night_piece_free(&n->pieces[i]);
-        n->pieces[i] = n->walked;
-        n->walked = (struct night_piece){0};
-        pthread_mutex_unlock(&n->mutex);
+    int written = result == 1 ? night_piece_write(n->s, i, &n->walked, err) : 0;
+    if (result == 1 && written == 0) {
+        keep_piece(n, i, &n->walked);
     }
-    return result < 0 ? result : 0;
+    return written < 0 ? written : result;
 }
 
 /* --- what is due --- */
@@ -212,17 +230,20 @@ static int renew_marks(struct night *n, struct err *err)
         excuse(n);
         result = night_piece_read(n->s, i, &piece, err);
         if (result == 0) {
-            pthread_mutex_lock(&n->mutex);
-            night_piece_free(&n->pieces[i]);
-            n->pieces[i] = piece;
-            pthread_mutex_unlock(&n->mutex);
+            keep_piece(n, i, &piece);
         }
     }
     n->marks_ms = result == 0 ? mono : n->marks_ms;
     return result;
 }
 
-/* Another node may have walked it meanwhile, or be about to. */
+/* One that was walked the day after tomorrow never was; a node's midnight may be a little earlier. */
+static bool is_of_night(int64_t walked, int64_t day)
+{
+    return walked >= day && walked <= day + 1;
+}
+
+/* 1: it is walked, maybe by another node; 0: another one is at it; or an error. */
 static int walk_due(struct night *n, size_t i, int64_t day, struct err *err)
 {
     struct rados_store *s = n->s;
@@ -235,49 +256,75 @@ static int walk_due(struct night *n, size_t i, int64_t day, struct err *err)
         return result;
     }
     result = night_piece_read(s, i, &now, err);
-    if (result == 0 && (now.day < day || now.day > day + 1)) {
+    if (result == 0 && is_of_night(now.day, day)) {
+        keep_piece(n, i, &now);
+        result = 1;
+    } else if (result == 0) {
         result = walk_piece(n, i, true, day, err);
     }
     night_piece_free(&now);
-    struct err ignored;
-    s->ops->unlock(s->cluster, name, n->cookie, &ignored);
+    struct err unlocked;
+    if (s->ops->unlock(s->cluster, name, n->cookie, &unlocked) < 0) {
+        log_warn("lock of the walk not released: it ends by itself", "piece=%zu error=%s", i,
+                 log_quote_str(unlocked.text));
+    }
     return result;
+}
+
+static bool is_tonights(size_t i, int64_t day)
+{
+    return (int64_t)(i / (NIGHT_PIECES / NIGHTS)) == day % NIGHTS;
+}
+
+/* 1: nothing of the night is left; 0: other nodes are at it; or an error. Of what earlier nights have missed all nodes
+ * together take a few each night, so that a new pool isn't walked in one; as each begins with the first pieces, those
+ * that others take at the same time are the same ones. */
+static int walk_night(struct night *n, int64_t day, struct err *err)
+{
+    int missed = 0, result = 1;
+    bool left = false;
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        missed += !is_tonights(i, day) && is_of_night(n->pieces[i].day, day);
+    }
+    for (size_t i = 0; i < NIGHT_PIECES && result >= 0; i++) {
+        int64_t last = n->pieces[i].day <= day + 1 ? n->pieces[i].day : -1;
+        bool tonight = is_tonights(i, day), overdue = last < day - NIGHTS && missed < NIGHT_MISSED;
+        if (last < day && (tonight || overdue)) {
+            missed += !tonight;
+            result =
+                rados_store_closing(n->s) ? err_set(err, ERR_CLOSED, "the store is closing") : walk_due(n, i, day, err);
+            left = left || result == 0;
+        }
+    }
+    return result < 0 ? result : !left;
+}
+
+/* As walk_night(), or 0 while it isn't night, or nobody knows. */
+static int walk_by_night(struct night *n, int64_t now, struct err *err)
+{
+    const struct config *live = config_now(n->s->cfg);
+    struct store_clock clock;
+    guarded_clock_tell(&n->s->clock, &clock);
+    bool night = clock.known && !clock.doubted && config_in_sweep_window(live, calendar_local_minutes(now));
+    return night ? walk_night(n, now / DAY, err) : 0;
 }
 
 static void look(struct night *n)
 {
     struct rados_store *s = n->s;
-    const struct config *live = config_now(s->cfg);
-    struct store_clock clock;
     struct err err = {0};
     int64_t later, earlier;
-    int result = renew_marks(n, &err);
-    guarded_clock_tell(&s->clock, &clock);
     guarded_clock_now(&s->clock, &later, &earlier);
-    if (!clock.known || clock.doubted || !config_in_sweep_window(live, calendar_local_minutes(earlier))) {
-        return;
-    }
-    int64_t day = earlier / DAY;
-    int missed = 0, walked = 0;
-    for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(s); i++) {
-        /* One that was walked the day after tomorrow never was; a node's midnight may be a little earlier. */
-        int64_t last = n->pieces[i].day <= day + 1 ? n->pieces[i].day : -1;
-        bool tonight = (int64_t)(i / (NIGHT_PIECES / NIGHTS)) == day % NIGHTS;
-        bool overdue = last < day - NIGHTS && missed < MISSED_A_NIGHT;
-        if (last < day && (tonight || overdue)) {
-            missed += !tonight;
-            result = walk_due(n, i, day, &err);
-            walked += result == 0;
-        }
-    }
+    int result = renew_marks(n, &err);
+    result = result < 0 ? result : walk_by_night(n, earlier, &err);
+    count_tombstones(n);
     if (result < 0 && result != ERR_CLOSED) {
         log_error("nightly walk broken off", "error=%s", log_quote_str(err.text));
         RADOS_COUNT(s, flush_errors, 1);
-    } else if (walked > 0) {
+    } else if (result == 1) {
         pthread_mutex_lock(&s->mutex);
         s->stats.swept_ms = s->stats.sealed_ms = (uint64_t)earlier;
         pthread_mutex_unlock(&s->mutex);
-        count_tombstones(n);
     }
 }
 
@@ -386,6 +433,24 @@ static void note_age(struct night_age *age, int64_t day)
     }
 }
 
+/* Under the mutex. */
+static struct night_age age_of(const struct night *n)
+{
+    struct night_age age = {0};
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        note_age(&age, n->pieces[i].day);
+    }
+    return age;
+}
+
+struct night_age night_age(struct rados_store *s)
+{
+    pthread_mutex_lock(&s->night->mutex);
+    struct night_age age = age_of(s->night);
+    pthread_mutex_unlock(&s->night->mutex);
+    return age;
+}
+
 int night_months(struct rados_store *s, struct night_month *out, int max, struct night_age *age, struct err *err)
 {
     struct night *n = s->night;
@@ -396,8 +461,8 @@ int night_months(struct rados_store *s, struct night_month *out, int max, struct
         return result;
     }
     pthread_mutex_lock(&n->mutex);
+    *age = age_of(n);
     for (size_t i = 0; i < NIGHT_PIECES; i++) {
-        note_age(age, n->pieces[i].day);
         for (size_t j = 0; j < n->pieces[i].n_months && result == 0; j++) {
             result = night_month_add(&sum, &n->pieces[i].months[j]);
         }

@@ -9,7 +9,7 @@
  *
  * A node that ends in the middle leaves a lock that ends by itself; the piece is begun anew. Two that walk one piece at
  * once do no harm: each user is changed under their generation. A piece that was missed, since no node ran, is walked
- * in one of the next nights.
+ * in one of the next nights: NIGHT_MISSED of them each night.
  */
 #ifndef UNSEEN_STORE_RADOS_NIGHT_H
 #define UNSEEN_STORE_RADOS_NIGHT_H
@@ -20,6 +20,7 @@
 enum {
     NIGHTS = 28,
     NIGHT_PIECES = 4 * NIGHTS,
+    NIGHT_MISSED = 8,
     NIGHT_MONTHS = 256,
     NIGHT_NAME = 16,
 };
@@ -60,6 +61,8 @@ struct night_age {
     size_t walked;                /* pieces that ever were, of NIGHT_PIECES */
     int64_t oldest_ms, newest_ms; /* when those were, to the day; 0: none was */
 };
+
+struct night_age night_age(struct rados_store *s); /* as it is known here */
 
 /* Copies the sums of all pieces, as they are known here; newest month first. Returns how many months, or ERR_NOMEM. A
  * store that doesn't serve reads them at the first call, which blocks then. */

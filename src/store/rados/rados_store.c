@@ -131,6 +131,10 @@ int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const c
         err_set(err, ERR_IO, "RADOS: %s is not allowed to do that while %s %s", s->cfg->rados_user, doing, what);
         down = true;
         break;
+    case CLUSTER_LARGE:
+        err_set(err, ERR_CORRUPT, "RADOS: object %s: a value has %zu bytes, and Unseen writes %zu at most, while %s %s",
+                log_quote_str(op->object), op->length, op->most, doing, what);
+        break;
     case CLUSTER_NOMEM:
         err_set(err, ERR_NOMEM, "out of memory while %s %s", doing, what);
         break;
@@ -247,6 +251,8 @@ static void store_stats(struct store *base, struct store_stats *out)
     out->queue_messages = s->under_way;
     pthread_mutex_unlock(&s->mutex);
     out->staged_bytes = atomic_load(&s->bytes);
+    out->rados_full = fullness_known(s);
+    out->months_found_ms = (uint64_t)night_age(s).oldest_ms;
     const struct quota *quotas[] = {&s->small, &s->large};
     for (size_t i = 0; i < sizeof quotas / sizeof *quotas; i++) {
         struct quota_state state = quota_state(quotas[i]);
@@ -415,10 +421,16 @@ static void on_connected(void *owner)
     pthread_mutex_unlock(&s->mutex);
 }
 
+static void on_failed(void *owner)
+{
+    struct rados_store *s = owner;
+    RADOS_COUNT(s, rados_errors, 1);
+}
+
 static int connect_store(struct rados_store *s, const struct cluster_ops *ops, const char **version, struct err *err)
 {
     const struct cluster_options to = options_of(s->cfg);
-    const struct reconnect_hooks hooks = {s, on_fresh, on_connected};
+    const struct reconnect_hooks hooks = {s, on_fresh, on_connected, on_failed};
     int code = find_ops(s->cfg, &ops, err);
     code = code < 0 ? code : reconnect_open(ops, &to, &hooks, &s->cluster, err);
     *version = code < 0 ? "" : ops->version();

@@ -88,11 +88,36 @@ static void note_fenced(struct client *client)
 
 /* --- operations --- */
 
+static bool is_error(enum cluster_result result)
+{
+    switch (result) {
+    case CLUSTER_LATE:
+    case CLUSTER_FENCED:
+    case CLUSTER_NO_POOL:
+    case CLUSTER_DENIED:
+    case CLUSTER_FAILED:
+        return true;
+    case CLUSTER_DONE:
+    case CLUSTER_ABSENT:
+    case CLUSTER_EXISTS:
+    case CLUSTER_DIFFERS:
+    case CLUSTER_FULL:
+    case CLUSTER_LARGE:
+    case CLUSTER_NOMEM:
+    case CLUSTER_CLOSED:
+        break;
+    }
+    return false;
+}
+
 static void on_done(struct cluster_op *op)
 {
     struct client *client = op->by;
     if (op->result == CLUSTER_FENCED) {
         note_fenced(client);
+    }
+    if (is_error(op->result)) {
+        client->of->hooks.failed(client->of->hooks.owner);
     }
     op->done = op->then;
     op->done(op);
@@ -138,12 +163,21 @@ static void do_cancel(struct cluster *c, struct cluster_op *op)
 
 /* --- what blocks --- */
 
+/* Passes on what a call has answered. */
+static int answered(const struct cluster *c, int result)
+{
+    if (result < 0 && result != ERR_NOMEM) {
+        c->hooks.failed(c->hooks.owner);
+    }
+    return result;
+}
+
 static int do_command(struct cluster *c, const char *json, char **text, size_t *len, struct err *err)
 {
     struct client *client = take(c);
     int result = c->ops->command(client->inner, json, text, len, err);
     give_back(client);
-    return result;
+    return answered(c, result);
 }
 
 static void do_address(struct cluster *c, char *out, size_t size)
@@ -158,7 +192,7 @@ static int do_lock(struct cluster *c, const char *object, const char *cookie, in
     struct client *client = take(c);
     int result = c->ops->lock(client->inner, object, cookie, seconds, err);
     give_back(client);
-    return result;
+    return answered(c, result);
 }
 
 static int do_unlock(struct cluster *c, const char *object, const char *cookie, struct err *err)
@@ -166,7 +200,7 @@ static int do_unlock(struct cluster *c, const char *object, const char *cookie, 
     struct client *client = take(c);
     int result = c->ops->unlock(client->inner, object, cookie, err);
     give_back(client);
-    return result;
+    return answered(c, result);
 }
 
 static int do_list(struct cluster *c, size_t i, size_t n, struct cluster_listing **listing, struct err *err)
@@ -180,7 +214,7 @@ static int do_list(struct cluster *c, size_t i, size_t n, struct cluster_listing
     if (result < 0) {
         give_back(l->client);
         free(l);
-        return result;
+        return answered(c, result);
     }
     *listing = l;
     return result;
@@ -189,7 +223,8 @@ static int do_list(struct cluster *c, size_t i, size_t n, struct cluster_listing
 static int do_list_next(struct cluster_listing *l, size_t max, void (*name)(void *arg, const char *object), void *arg,
                         struct err *err)
 {
-    return l->client->of->ops->list_next(l->inner, max, name, arg, err);
+    const struct cluster *c = l->client->of;
+    return answered(c, c->ops->list_next(l->inner, max, name, arg, err));
 }
 
 static void do_list_end(struct cluster_listing *l)

@@ -11,7 +11,7 @@
 
 #include "store/rados/cluster.h"
 
-/* All on the thread of the connection. */
+/* All but failed() on the thread of the connection. */
 struct reconnect_hooks {
     void *owner;
     /* Whether a new client is with the pool that the old one was with: a pool of that name may be another one now. 0;
@@ -19,6 +19,9 @@ struct reconnect_hooks {
     int (*check)(void *owner, const struct cluster_ops *ops, struct cluster *fresh, struct err *err);
     /* Operations go to a new client from now on. */
     void (*connected)(void *owner);
+    /* An operation ended late, or with an error of the cluster; one that is full makes none. Any thread, before whoever
+     * began it is told. */
+    void (*failed)(void *owner);
 };
 
 /* Connects as `inner` does; all that the arguments point to stays. *cluster is for reconnect_ops, which have neither

@@ -105,6 +105,7 @@ static void page(struct slot *slot)
     r->op.object = slot->object;
     r->op.done = on_read;
     r->pair = on_pair;
+    r->most = layout_most;
     r->keys = &slot->wanted;
     r->n_keys = 1;
     r->below = slot->begun || slot->large ? NULL : &slot->below;

@@ -99,7 +99,8 @@ static void hand_over(struct cluster_read *r, int range, rados_omap_iter_t iter)
 {
     char *key, *value;
     size_t key_len, value_len;
-    while (rados_omap_get_next2(iter, &key, &value, &key_len, &value_len) == 0 && key != NULL) {
+    while (rados_omap_get_next2(iter, &key, &value, &key_len, &value_len) == 0 && key != NULL &&
+           cluster_takes(r, (struct slice){key, key_len}, (struct slice){value, value_len})) {
         r->pair(r, range, (struct slice){key, key_len}, (struct slice){value, value_len});
     }
 }
@@ -138,7 +139,7 @@ static void on_read(rados_completion_t completion, void *arg)
         if (x->keys != NULL) {
             hand_over(r, -1, x->keys);
         }
-        for (size_t i = 0; i < r->n_ranges; i++) {
+        for (size_t i = 0; i < r->n_ranges && r->op.result == CLUSTER_DONE; i++) {
             r->ranges[i].more = x->more[i] != 0;
             hand_over(r, (int)i, x->ranges[i]);
         }

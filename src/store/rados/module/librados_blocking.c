@@ -6,7 +6,6 @@
 
 #include "store/rados/module/librados_impl.h"
 
-enum { NAME_MAX_LEN = 1024 }; /* of ours none is as long */
 #define LOCK_NAME "unseen"
 
 int librados_failed(struct err *err, int code, const char *what)
@@ -42,6 +41,9 @@ int librados_command(struct cluster *c, const char *json, char **text, size_t *l
         result = err_set(err, ERR_IO, "RADOS: %.*s", (int)(status_len < 200 ? status_len : 200), status);
     } else if (code < 0) {
         result = librados_failed(err, code, "ask the monitors");
+    } else if (answer_len > CLUSTER_ANSWER) {
+        result = err_set(err, ERR_LARGE, "RADOS: the monitors' answer has %zu bytes: %d are taken at most", answer_len,
+                         CLUSTER_ANSWER);
     } else if ((*text = malloc(answer_len + 1)) == NULL) {
         result = err_set(err, ERR_NOMEM, "out of memory");
     } else {
@@ -99,18 +101,23 @@ int librados_list_next(struct cluster_listing *l, size_t max, void (*name)(void 
         rados_object_list_cursor_free(io, next);
         return librados_failed(err, n, "list objects");
     }
-    for (int i = 0; i < n; i++) {
-        char object[NAME_MAX_LEN]; /* librados gives names without an end */
-        if (items[i].oid_length < sizeof object) {
-            memcpy(object, items[i].oid, items[i].oid_length);
-            object[items[i].oid_length] = '\0';
+    int result = 0;
+    for (int i = 0; i < n && result == 0; i++) {
+        char *object = strndup(items[i].oid, items[i].oid_length); /* librados gives names without an end */
+        if (object != NULL) {
             name(arg, object);
+        } else {
+            result = err_set(err, ERR_NOMEM, "out of memory while listing objects");
         }
+        free(object);
     }
     rados_object_list_free((size_t)n, items);
     free(items);
     rados_object_list_cursor_free(io, l->at);
     l->at = next;
+    if (result < 0) {
+        return result;
+    }
     return !rados_object_list_is_end(io, l->at) && rados_object_list_cursor_cmp(io, l->at, l->end) < 0;
 }
 
