@@ -13,7 +13,7 @@ struct store_stats {
     uint64_t turns, early_turns;
     uint64_t flushes, flush_errors, users_flushed, plays_flushed, plays_too_old, plays_over_capacity;
     uint64_t merges_lost;  /* another node was faster */
-    uint64_t merges_early; /* read for nothing: another node had merged before */
+    uint64_t merges_early; /* read for nothing: another node had merged before, or does */
     uint64_t reconnects;   /* the cluster had blocklisted the client */
     uint64_t user_bytes;   /* gauge: memory of users who are read or changed (store = rados) */
     uint64_t user_waits;   /* for such memory */
