@@ -77,7 +77,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         GAUGE(user_bytes, "user_bytes", "Memory claimed for users who are read or changed, of rados_memory."),
         COUNTER(user_waits, "user_waits", "Questions, merges, imports and forgets that waited for such memory."),
         COUNTER(merges_early, "merges_early",
-                "Merges of a user that were read for nothing, since too few plays waited (store = rados)."),
+                "Merges of a user that were read for nothing: too few plays waited, or another node merges them (store "
+                "= rados)."),
         COUNTER(rows_swept, "rows_swept", "Months of users that were deleted after their retention."),
         COUNTER(months_dropped, "months_dropped", "Months whose sweep came to its end."),
         COUNTER(months_sealed, "months_sealed", "Months that were sealed."),

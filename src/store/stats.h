@@ -13,7 +13,7 @@ struct store_stats {
     uint64_t turns, early_turns;
     uint64_t flushes, flush_errors, users_flushed, plays_flushed, plays_too_old, plays_over_capacity;
     uint64_t merges_lost;     /* another node was faster */
-    uint64_t merges_early;    /* read for nothing: another node had merged before */
+    uint64_t merges_early;    /* read for nothing: another node had merged before, or does */
     uint64_t reconnects;      /* the cluster had blocklisted the client */
     uint64_t rados_full;      /* gauge: 1 while the cluster has no room */
     uint64_t months_found_ms; /* when the oldest piece of what MONTHS shows of a pool was walked */

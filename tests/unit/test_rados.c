@@ -174,59 +174,147 @@ static void play_some(struct store_fixture *f, const char *user, int first, int 
     }
 }
 
+/* In turn, until so many were played. */
+static void play_in_turn(struct store_fixture *nodes, int n_nodes, const char *user, int first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        play_some(&nodes[i % n_nodes], user, first + i, 1);
+    }
+}
+
 /* Each node counts what it has recorded. Once another has merged that, there is nothing to be rewritten: it is seen in
- * the read, and the count goes on from what was found. */
+ * the read. */
 static void what_another_node_has_merged_is_not_merged_again(void **state)
 {
     struct cluster_of_nodes *c = *state;
     struct store_fixture *a = &c->nodes[0], *b = &c->nodes[1];
-    play_some(a, "u", 0, 63);
-    play_some(b, "u", 100, 64);
+    play_some(b, "u", 0, 64);
     assert_int_equal(stats(b).flushes, 1);
-    assert_int_equal(stats(b).plays_flushed, 127);
-    play_some(b, "u", 200, 2);
-    play_some(a, "u", 63, 1); /* the 64th */
+    play_some(a, "u", 100, 64);
     assert_int_equal(stats(a).flushes, 0);
     assert_int_equal(stats(a).merges_early, 1);
-    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 3);
-    play_some(a, "u", 64, 124); /* b goes first with this user, as long as it does */
-    assert_int_equal(stats(a).merges_early, 1);
-    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 127);
-    play_some(a, "u", 188, 1);
-    assert_int_equal(stats(a).flushes, 1);
-    assert_int_equal(stats(a).plays_flushed, 128);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 64);
+    play_some(b, "u", 200, 64);
+    assert_int_equal(stats(b).flushes, 2);
+    assert_int_equal(stats(b).plays_flushed, 64 + 128);
     assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 0);
-    play_some(a, "u", 300, 64); /* and now a does */
-    assert_int_equal(stats(a).flushes, 2);
-    assert_true(seen(b, "u", "i0") && seen(b, "u", "i163") && seen(b, "u", "i201") && seen(b, "u", "i188"));
+    assert_true(seen(a, "u", "i0") && seen(a, "u", "i163") && seen(a, "u", "i263") && seen(b, "u", "i100"));
 }
 
-/* All nodes are asked about a user all the time: one of them merges. */
+/* Whoever changed a user last goes on, and the others look more and more rarely whether it does. */
+static void others_leave_a_user_to_whoever_merges_them(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *a = &c->nodes[0];
+    play_some(a, "u", 0, 64);
+    assert_int_equal(stats(a).flushes, 1);
+    play_in_turn(c->nodes, NODES, "u", 64, 1200 * NODES);
+    assert_int_equal(stats(a).flushes, 1 + 1200 / 64);
+    assert_int_equal(stats(a).merges_early, 0);
+    for (int i = 1; i < NODES; i++) {
+        assert_int_equal(stats(&c->nodes[i]).flushes, 0);
+        assert_int_equal(stats(&c->nodes[i]).merges_early, 3);
+        assert_int_equal(stats(&c->nodes[i]).merges_lost, 0);
+    }
+}
+
+/* Nobody says that it ended: one of those that look finds that nobody has merged since, and takes over. */
+static void a_node_that_ends_is_followed_by_one(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *others = &c->nodes[1];
+    play_some(&c->nodes[0], "u", 0, 64);
+    close_node(&c->nodes[0]);
+    play_in_turn(others, 2, "u", 64, 2 * 128);
+    assert_int_equal(stats(&others[0]).flushes + stats(&others[1]).flushes, 0);
+    play_in_turn(others, 2, "u", 64 + 2 * 128, 2 * 256);
+    uint64_t first = stats(&others[0]).flushes, second = stats(&others[1]).flushes;
+    assert_true((first == 0) != (second == 0));
+    assert_true(first + second >= 2);
+    assert_true(memory_pool_count(c->pool, "u.u", "p") < 2 * 64 + 2);
+    assert_true(seen(&others[0], "u", "i0") && seen(&others[1], "u", "i500"));
+}
+
+/* All nodes are asked about a user all the time: one of them merges. When it ends, another does. */
 static void one_node_merges_a_busy_user(void **state)
 {
     struct cluster_of_nodes *c = *state;
-    uint64_t flushes = 0, most = 0, early = 0, lost = 0;
-    for (int i = 0; i < 2000; i++) {
-        char item[16];
-        snprintf(item, sizeof item, "i%d", i);
-        play(&c->nodes[i % NODES], "u", item);
-        for (int n = 0; n < NODES; n++) {
-            struct store_fixture *asked =
-                &c->nodes[(i / NODES + n) % NODES]; /* each is the first to see it now and then */
-            assert_true(seen(asked, "u", item));
-            wait_idle(asked);
+    int n_nodes = NODES, most = 0;
+    struct store_fixture *nodes = c->nodes;
+    for (int ended = 0; ended < 2; ended++) {
+        uint64_t flushes = 0, early = 0, lost = 0;
+        for (int i = 0; i < 1500; i++) {
+            char item[16];
+            snprintf(item, sizeof item, "i%d.%d", ended, i);
+            play(&nodes[i % n_nodes], "u", item);
+            wait_idle(&nodes[i % n_nodes]);
+            for (int n = 0; n < n_nodes; n++) {
+                struct store_fixture *asked = &nodes[(i / n_nodes + n) % n_nodes]; /* each is the first now and then */
+                assert_true(seen(asked, "u", item));
+                wait_idle(asked);
+            }
+        }
+        for (int n = 0; n < n_nodes; n++) {
+            struct store_stats now = stats(&nodes[n]);
+            most = now.flushes > stats(&nodes[most]).flushes ? n : most;
+            flushes += now.flushes;
+            early += now.merges_early;
+            lost += now.merges_lost;
+        }
+        assert_true(flushes >= 12);
+        assert_int_equal(stats(&nodes[most]).flushes, flushes);
+        assert_int_equal(early, 0);
+        assert_int_equal(lost, 0);
+        if (ended == 0) {
+            close_node(&nodes[most]);
+            struct store_fixture left = nodes[NODES - 1];
+            nodes[NODES - 1] = nodes[most];
+            nodes[most] = left;
+            n_nodes--;
+            most = 0;
         }
     }
-    for (int n = 0; n < NODES; n++) {
-        struct store_stats now = stats(&c->nodes[n]);
-        flushes += now.flushes;
-        most = now.flushes > most ? now.flushes : most;
-        early += now.merges_early;
-        lost += now.merges_lost;
+}
+
+/* Plays that wait when a question to this node begins a merge of a user whom nobody has merged. */
+static int merges_alone_at(struct cluster_of_nodes *c, int node, const char *user, const char *object)
+{
+    uint64_t before = stats(&c->nodes[node]).flushes;
+    char key[LAYOUT_KEY], value[LAYOUT_HEX];
+    int n = 0;
+    layout_hex((uint64_t)START, value);
+    while (stats(&c->nodes[node]).flushes == before) {
+        for (int i = 0; i < 4; i++, n++) {
+            const struct layout_key play = {.kind = LAYOUT_PLAY, .month = month_of_ms(START), .hash = (uint64_t)n};
+            layout_key_write(&play, key);
+            memory_pool_put(c->pool, object, key, slice_of(value, sizeof value));
+        }
+        assert_true(n < 1024);
+        assert_true(known(&c->nodes[node], user));
+        wait_idle(&c->nodes[node]);
     }
-    assert_true(flushes >= 15 && most >= flushes - 1);
-    assert_int_equal(lost, 0);
-    assert_true(early <= 2 + flushes);
+    memory_pool_drop(c->pool, object);
+    return n;
+}
+
+/* So that the second finds that the first has merged, however long that took. */
+static void nodes_come_to_a_new_user_one_after_another(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    for (int u = 0; u < 8; u++) {
+        char user[16], object[24];
+        int at[NODES], first = 0;
+        snprintf(user, sizeof user, "u%d", u);
+        snprintf(object, sizeof object, "u.u%d", u);
+        for (int n = 0; n < NODES; n++) {
+            at[n] = merges_alone_at(c, n, user, object);
+            assert_in_range(at[n], 64, 256);
+            first = at[n] < at[first] ? n : first;
+        }
+        for (int n = 0; n < NODES; n++) {
+            assert_true(n == first || at[n] - at[first] >= 40);
+        }
+    }
 }
 
 /* An exception ends with the merge of a later play, and not before: meanwhile the play hides the item. */
@@ -315,10 +403,11 @@ static void a_merge_and_a_forget(void **state)
         char user[16], object[20];
         snprintf(user, sizeof user, "r%d", (int)round);
         snprintf(object, sizeof object, "u.%s", user);
-        for (int i = 0; i < 96; i++) {
+        play_some(a, user, 0, 64); /* so that a goes on with them */
+        for (int i = 100; i < 196; i++) {
             char item[16];
             snprintf(item, sizeof item, "i%d", i);
-            play(i < 48 ? a : b, user, item); /* neither has recorded enough of them */
+            play(&c->nodes[1 + i % 2], user, item); /* neither has recorded enough of them */
         }
         uint64_t lost_before = stats(a).merges_lost, won_before = stats(a).flushes;
         memory_pool_shuffle(c->pool, round * 77);
@@ -690,7 +779,10 @@ int main(int argc, char **argv)
         RADOS_TEST(enough_plays_are_merged),
         RADOS_TEST(a_play_of_a_moment_ago_waits),
         RADOS_TEST(what_another_node_has_merged_is_not_merged_again),
+        RADOS_TEST(others_leave_a_user_to_whoever_merges_them),
+        RADOS_TEST(a_node_that_ends_is_followed_by_one),
         RADOS_TEST(one_node_merges_a_busy_user),
+        RADOS_TEST(nodes_come_to_a_new_user_one_after_another),
         RADOS_TEST(an_exception_ends_by_a_merge),
         RADOS_TEST(parts_grow_like_digits),
         RADOS_TEST(a_merge_and_a_forget),

@@ -40,7 +40,7 @@ static void again(struct update *u)
     m->parts = NULL;
     m->n_parts = 0;
     m->state = MERGE_BEGUN;
-    m->changed = m->destroyed = m->early = m->theirs = false;
+    m->changed = m->destroyed = m->early = false;
     m->merged = m->too_old = m->removed_keys = m->tombstones = m->sealed = 0;
     u->guard = UPDATE_BY_GENERATION;
     u->fetch.first_page = false;
@@ -294,8 +294,7 @@ static int plan(struct update *u)
     if (m->state == MERGE_BEGUN) {
         const struct gathered *g = &m->gathered;
         const struct merges_seen seen = {g->n_plays, g->n_deliveries, g->oldest_ms, u->expected.value};
-        m->theirs = seen.generation.len > 0 && !rados_store_wrote(u->s, seen.generation);
-        m->early = !m->night && !merges_enough(u->s, &seen);
+        m->early = !m->night && !merges_enough(u->s, u->key, &seen);
         if (m->early) {
             return UPDATE_NOTHING;
         }
@@ -363,8 +362,6 @@ static void on_done(struct update *u)
                                           .lost = u->lost,
                                           .absent = !update_existed(u) || (m->destroyed && u->written),
                                           .written = u->written,
-                                          .theirs = m->theirs,
-                                          .waiting = m->early ? m->gathered.n_plays : 0,
                                           .parts = m->parts,
                                           .n_parts = m->n_parts,
                                           .tombstones = m->tombstones};

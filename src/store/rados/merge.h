@@ -10,8 +10,6 @@ struct merge_outcome {
     bool lost;   /* with err: somebody else was faster */
     bool absent; /* there is no such object, or there is none any more */
     bool written;
-    bool theirs;                     /* another node changed the user last before this */
-    size_t waiting;                  /* plays that were read and left, being too few; never by night */
     const struct layout_part *parts; /* as they are now */
     size_t n_parts;
     size_t tombstones;

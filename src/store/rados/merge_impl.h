@@ -22,8 +22,7 @@ struct merge {
     bool changed;
     bool destroyed;
     int first_kept;
-    bool early;  /* too little waits */
-    bool theirs; /* another node changed the user last */
+    bool early; /* too little waits, or another node is at it */
     size_t merged, too_old, removed_keys, tombstones, sealed;
     struct slice wanted[MERGE_KEYS_MAX];
     uint8_t len;

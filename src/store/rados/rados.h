@@ -201,8 +201,8 @@ struct merges_seen {
 /* Plays and deliveries of the user were recorded here, so many; or seen. Begins a merge when there are enough. */
 void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t n);
 void merges_saw(struct rados_store *s, int64_t key, struct slice user, const struct merges_seen *seen);
-/* Whether what a merge has read is worth going on. */
-bool merges_enough(struct rados_store *s, const struct merges_seen *seen);
+/* Whether what a merge of the user has read is worth going on. */
+bool merges_enough(struct rados_store *s, int64_t key, const struct merges_seen *seen);
 
 /* --- import.c --- */
 
