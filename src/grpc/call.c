@@ -21,8 +21,11 @@ static void account(struct call *call)
 {
     struct grpc_conn *s = call->conn;
     size_t held = sizeof *call + call->in.cap + call->reply.cap + call->text.cap + call->authorization.cap + call->lent;
+    size_t owed = call->reply.cap + call->lent + (call->many != NULL ? call->each : 0);
     s->held = s->held + held - call->held;
+    s->owed = s->owed + owed - call->owed;
     call->held = held;
+    call->owed = owed;
     grpc_charge(s);
 }
 
@@ -74,6 +77,7 @@ void call_free(struct call *call)
     account_cancel(&call->login);
     call_set_coming(call, 0);
     s->held -= call->held;
+    s->owed -= call->owed;
     *(call->prev != NULL ? &call->prev->next : &s->calls) = call->next;
     if (call->next != NULL) {
         call->next->prev = call->prev;

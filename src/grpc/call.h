@@ -78,6 +78,7 @@ struct call {
     /* What came of it. */
     struct request *late;
     struct batch *many; /* of FilterMany, once it has begun; NULL: no */
+    size_t each;        /* bytes that each of its replies may take */
     bool binary;        /* its items are answered as bytes */
     bool arrived;       /* and it may go on */
     size_t lent;        /* bytes that the service holds of it, and those of the reply to come */
@@ -93,7 +94,7 @@ struct call {
     enum grpc_status status;
     struct buf text;
 
-    size_t held; /* told to the connection */
+    size_t held, owed; /* told to the connection */
 };
 
 /* One that was handed to the recorder. */

@@ -56,8 +56,8 @@ static void wake(struct batch *b)
 {
     struct call *call = call_of(b);
     call->arrived = true;
-    grpc_work_add(call);
-    conn_kick(&call->conn->conn);
+    grpc_work_first(call);
+    conn_wake(&call->conn->conn);
 }
 
 static const struct batch_ops ops = {room, told, wake};
@@ -115,7 +115,7 @@ enum call_step call_run_many(struct call *call, struct slice bytes)
     struct message m = {0};
     struct err err = {0};
     int code = !call_may_read(call)       ? err_set(&err, ERR_NOMEM, "out of memory for the message")
-               : service_dedup(c) == NULL ? (err.code = ERR_LOADING)
+               : service_dedup(c) == NULL ? service_loading(c->worker->pool->service, &err)
                                           : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
     if (code < 0) {
         return refuse(call, &err);
@@ -130,6 +130,7 @@ enum call_step call_run_many(struct call *call, struct slice bytes)
         return refuse(call, &err);
     }
     call->binary = m.binary;
+    call->each = reply_max(call->many);
     call->state = CALL_LATE;
     call->arrived = true;
     return STEP_ON;

@@ -192,8 +192,8 @@ static void on_done(struct conn *c, struct request *late)
     struct grpc_conn *s = grpc_conn_of(c);
     struct call *call = find_late(s, late);
     call->arrived = true;
-    grpc_work_add(call);
-    conn_kick(c);
+    grpc_work_first(call);
+    conn_wake(c);
 }
 
 static void on_recorded(struct call *call, const struct message *m)
@@ -288,7 +288,7 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     if (code < 0) {
         return refuse_message(call, &m, &err);
     }
-    if (!conn_may_reply(c, GRPC_PREFIX + message_reply_max(&m))) {
+    if (call->late == NULL && !conn_may_reply(c, GRPC_PREFIX + message_reply_max(&m))) { /* else call->lent has it */
         return STEP_WAIT;
     }
     c->op = (int)m.op;
@@ -375,7 +375,8 @@ static enum call_step one_step(struct call *call)
     if (waits || (call->state != CALL_RECEIVING && call->state != CALL_LATE)) {
         return STEP_DONE;
     }
-    call->blocked = call_is_full(call, 1);
+    bool begins = call->state == CALL_RECEIVING && !call->is_stream;
+    call->blocked = call_is_full(call, 1) || (begins && grpc_is_full(call));
     if (call->blocked) {
         return STEP_DONE;
     }

@@ -29,6 +29,18 @@ void grpc_work_add(struct call *call)
     s->work_last = call;
 }
 
+void grpc_work_first(struct call *call)
+{
+    struct grpc_conn *s = call->conn;
+    if (call->at_work || s->work_first == NULL) {
+        grpc_work_add(call);
+        return;
+    }
+    call->at_work = true;
+    call->behind = s->work_first;
+    s->work_first = call;
+}
+
 static void work_done(struct grpc_conn *s)
 {
     struct call *call = s->work_first;
@@ -50,8 +62,38 @@ static bool work(struct grpc_conn *s)
     return true;
 }
 
+/* As much as one reply may have. More of them, unread, would leave the other clients nothing; and a connection that
+ * waits for memory is not read, so that its peer could not even open the windows for what it has. */
+static size_t others_owed_max(const struct grpc_conn *s)
+{
+    return budget_reply_max(&s->conn.worker->pool->budget);
+}
+
+bool grpc_is_full(const struct call *call)
+{
+    struct grpc_conn *s = call->conn;
+    bool full = s->owed - call->owed > others_owed_max(s);
+    s->full = s->full || full;
+    return full;
+}
+
+/* Some of it has gone. */
+static void go_on_with_blocked(struct grpc_conn *s)
+{
+    s->full = false;
+    for (struct call *call = s->calls; call != NULL; call = call->next) {
+        if (call->blocked) {
+            grpc_work_add(call);
+        }
+    }
+    worker_wait_turn(&s->conn);
+}
+
 void grpc_charge(struct grpc_conn *s)
 {
+    if (s->full && s->owed <= others_owed_max(s)) {
+        go_on_with_blocked(s);
+    }
     size_t session = s->session_bytes > s->session_least ? s->session_bytes - s->session_least : 0;
     size_t all = s->held + s->pending_cap * sizeof *s->pending + session;
     conn_charge(&s->conn, all > UNCHARGED ? all - UNCHARGED : 0);

@@ -412,6 +412,7 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
                  struct err *err)
 {
     *m = (struct message){.rq = {.kind = method->kind, .form = FORM_BITMAP}, .op = method->op, .bytes = bytes.len};
+    m->pools[0] = m->pools[1] = slice_str(""); /* what isn't given is empty */
     struct reading r = {
         .wire = wire_of(bytes),
         .fields = method->fields,

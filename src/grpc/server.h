@@ -68,7 +68,9 @@ struct grpc_conn {
     size_t pending_at, n_pending, pending_cap;
     size_t session_bytes, session_least; /* held by nghttp2; when nothing goes on */
     bool frame_shared;
-    size_t held;   /* by calls */
+    size_t held;   /* by calls, */
+    size_t owed;   /* of these for replies, there or to come */
+    bool full;     /* calls are blocked because of it */
     size_t coming; /* bytes of begun messages that have a place, and did not come yet */
     int32_t window;
     int64_t called_ms; /* when its last call came, or it did */
@@ -99,7 +101,9 @@ static inline struct grpc_loop *grpc_loop_of(const struct conn *c)
 /* conn.c */
 extern const struct conn_ops grpc_conn_ops;
 void grpc_charge(struct grpc_conn *s);       /* what it holds has changed */
+bool grpc_is_full(const struct call *call);  /* replies of other calls pile up: this one is not begun */
 void grpc_work_add(struct call *call);       /* its input() goes on with it, which somebody else sees to */
+void grpc_work_first(struct call *call);     /* the same, before what waits */
 bool grpc_pending_room(struct grpc_conn *s); /* for one more; false: no memory */
 void grpc_pending_add(struct call *call, uint64_t tag, int64_t count); /* there was room */
 

@@ -24,6 +24,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { BUDGET_STEP_MAX = 1024 * 1024, BUDGET_STEP_MIN = 16 * 1024 };
 
@@ -146,19 +147,36 @@ static inline bool budget_lends(const struct budget *b, size_t more, bool is_uni
     return budget_load(&b->used) + more <= most || (is_unix && budget_used(b) + more <= budget_load(&b->limit));
 }
 
+/* What of the limit is left beside so much of the overdraft. */
+static inline size_t budget_beside(const struct budget *b, size_t over)
+{
+    size_t beside = budget_lent_max(b) + budget_kept(b) + over, limit = budget_load(&b->limit);
+    return beside < limit ? limit - beside : 0;
+}
+
 /* The overdraft holds so much, or will: if that is more than its place, shared makes way. */
 static inline void budget_make_place(struct budget *b, size_t over)
 {
-    size_t beside = budget_lent_max(b) + budget_kept(b) + over, limit = budget_load(&b->limit);
-    size_t left = beside < limit ? limit - beside : 0;
+    size_t left = budget_beside(b, over);
     if (left < budget_load(&b->shared)) {
         atomic_store_explicit(&b->shared, left, memory_order_relaxed);
     }
 }
 
+/* Whether so much more would be more than there is: it may have many requests at once, and some of them must end
+ * first. */
+static inline bool budget_overdraft_is_full(const struct budget *b, size_t more)
+{
+    size_t over = budget_load(&b->over), most = budget_beside(b, 0);
+    return over > most || more > most - over;
+}
+
 /* Whether whoever holds the overdraft may hold so much more; else nobody else may until it does. */
 static inline bool budget_overdraft_allows(struct budget *b, size_t more)
 {
+    if (budget_overdraft_is_full(b, more)) {
+        return false;
+    }
     budget_make_place(b, budget_load(&b->over) + more);
     return budget_load(&b->used) <= budget_load(&b->shared) + budget_lent_max(b);
 }
@@ -167,6 +185,15 @@ static inline void budget_set_over(struct budget *b, size_t held)
 {
     atomic_store_explicit(&b->over, held, memory_order_relaxed);
     budget_make_place(b, held);
+}
+
+/* Whoever has the overdraft was allowed nothing that it doesn't hold by now, and waits for so much more: what it needed
+ * before is shared again. */
+static inline void budget_look_at_overdraft(struct budget *b, size_t wants)
+{
+    size_t over = budget_load(&b->over), most = budget_shared(b);
+    size_t left = wants < SIZE_MAX - over ? budget_beside(b, over + wants) : 0;
+    atomic_store_explicit(&b->shared, left < most ? left : most, memory_order_relaxed);
 }
 
 /* The overdraft, for somebody who has taken so many bytes: they and what is added to them no longer count as shared. */

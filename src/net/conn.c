@@ -292,18 +292,34 @@ static bool must_go(const struct conn *c, size_t part)
     return must;
 }
 
-/* Half requests may hold all that there is, each waiting for more. Then some must go. */
+/* Half requests may hold all that there is, each waiting for more. Then some must go; and so must whoever has the
+ * overdraft and has many requests at once, once they leave no room for one another. */
 static bool is_jammed(struct conn *c, int64_t now)
 {
     const struct worker *w = c->worker;
     bool wants_more = c->line == &w->lines[BUDGET_REQUEST] || c->line == &w->lines[BUDGET_LARGE];
-    return wants_more && c->in.len + c->extra > 0 && !c->overdraft && now - c->active_ms >= CONN_PATIENCE_LINE_MS &&
-           must_go(c, JAMMED_PART);
+    bool is_full = c->overdraft && c->line != NULL && budget_overdraft_is_full(&w->pool->budget, c->wants);
+    if (c->overdraft ? !is_full : !wants_more) {
+        return false;
+    }
+    return c->in.len + c->extra > 0 && now - c->active_ms >= CONN_PATIENCE_LINE_MS &&
+           (c->overdraft || must_go(c, JAMMED_PART));
 }
 
 bool conn_is_stranger(const struct conn *c)
 {
     return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
+}
+
+/* What it was allowed in a turn of the loop it holds by now. */
+static void look_at_overdraft(struct conn *c)
+{
+    if (c->overdraft) {
+        conn_account(c);
+    }
+    if (c->overdraft) {
+        budget_look_at_overdraft(&c->worker->pool->budget, c->line != NULL ? c->wants : 0);
+    }
 }
 
 void conn_tick(struct conn *c, int64_t now)
@@ -314,6 +330,7 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state == CONN_OPEN && c->ops->tick != NULL) {
         c->ops->tick(c, now);
     }
+    look_at_overdraft(c);
     if (c->state == CONN_OPEN && conn_is_shaking(c) && now - c->opened_ms >= CONN_PATIENCE_SHAKE_MS) {
         give_up(c, "no TLS handshake");
     }

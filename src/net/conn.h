@@ -186,6 +186,9 @@ bool conn_may_run(struct conn *c);
 /* What input() waited for has happened: calls it again, and reads on unless it paused. Not from within input(). */
 void conn_kick(struct conn *c);
 
+/* The same where it may wait for memory meanwhile: what has happened needs none that it does not hold. */
+void conn_wake(struct conn *c);
+
 /* Something was appended to out outside of input(). */
 void conn_touch(struct conn *c);
 

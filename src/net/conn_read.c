@@ -323,6 +323,15 @@ void conn_kick(struct conn *c)
     }
 }
 
+void conn_wake(struct conn *c)
+{
+    const struct worker *w = c->worker;
+    if (c->line >= &w->lines[0] && c->line <= &w->lines[BUDGET_REPLY]) {
+        worker_leave_line(c);
+    }
+    conn_kick(c);
+}
+
 /* Whether the shared buffer may be filled. All of it may turn out to be an unfinished request's, and what has been read
  * can't be put back: so it is here that it is decided to keep it. Else it is looked at first. */
 bool conn_has_plenty(const struct conn *c)

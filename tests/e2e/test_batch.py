@@ -228,6 +228,7 @@ def test_pools_are_listed_and_read_in_pages(server, users):
         c.command("POOL", "ADD", "hot", "more")
         assert calls.refused("PoolGet", pool="hot", pool_version=now)[0] == "FAILED_PRECONDITION"
         assert calls.refused("PoolGet", pool="none") == ("NOT_FOUND", 'there is no pool "none"')
+        assert calls.refused("PoolGet") == ("NOT_FOUND", 'there is no pool ""')
         assert calls.refused("PoolGet", pool="hot", count=65537) == (
             "INVALID_ARGUMENT", "count is 65537, expected 0 to 65536")
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from conftest import PATIENCE
 from unseen_grpc import (CALM, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, PING,
                          PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, Frames, Grpc, call_headers,
                          frame, header_block, message, messages)
@@ -423,3 +424,45 @@ def test_a_stream_whose_answers_are_not_read(server):
             peer.send(frame(SETTINGS, 0, 0))  # something comes, and is answered
             kinds += [kind for kind, _, _, _ in peer.take_until(SETTINGS)]
         assert RST_STREAM in kinds
+
+
+LARGE = [f"i{n}" for n in range(150000)]  # so many that a question about them is answered later
+
+
+@pytest.fixture
+def short(make_server):
+    """Some of its replies fill request_memory."""
+    server = make_server(grpc="127.0.0.1:0", request_memory="16MiB")
+    with server.client() as c:
+        for at in range(0, len(LARGE), 50000):
+            c.command("POOL", "ADD" if at else "SET", "large", *LARGE[at:at + 50000])
+    return server
+
+
+def memory(client, what):
+    return int(info(client, f"request_memory_{what}"))
+
+
+@pytest.mark.parametrize("method", ["Filter", "FilterMany"])
+def test_who_reads_no_reply_leaves_room_for_others(short, method):
+    """There are more calls than memory for their replies."""
+    about = dict(pools=["large"], reply="ITEMS")
+    body = (messages().FilterRequest(user="u", **about) if method == "Filter"
+            else messages().FilterManyRequest(users=["u", "v"], **about))
+    with Frames(short) as peer, short.client() as c:
+        for stream in range(1, 201, 2):
+            peer.call(stream, message(body.SerializeToString()), method=method)
+        peer.take_until(DATA)
+        for n in range(5):
+            with Grpc(short) as others:
+                assert list(others.ask("Filter", user="w", **about).items) == LARGE
+            assert memory(c, "used") <= memory(c, "limit") // 2
+    assert alive(short)
+
+
+def test_large_replies_come_to_who_reads_them(short):
+    """More than there is memory for at once."""
+    with Grpc(short) as calls:
+        request, method = calls.method("Filter")
+        asked = [method.future(request(user=f"u{n}", pools=["large"], reply="ITEMS"), timeout=PATIENCE) for n in range(40)]
+        assert all(list(a.result().items) == LARGE for a in asked)

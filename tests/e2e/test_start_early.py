@@ -123,3 +123,22 @@ def test_who_takes_none_yet(make_server, options):
         assert b"loading_takes_plays:0" in c.command("INFO", "persistence")
     server.start()
     assert server.stop() == 0
+
+
+def test_each_question_of_grpc_says_how_far_it_is(make_server):
+    made = pytest.importorskip("unseen_grpc")
+    port = free_port()
+    server = make_server(grpc=f"127.0.0.1:{port}")
+    assert server.stop() == 0
+    stage(server)
+    about = {"Filter": dict(user="u", items=["a"]), "FilterMany": dict(users=["u"], items=["a"]), "PoolList": {},
+             "PoolGet": dict(pool="p")}
+    with held(server, STALL), made.grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for method, fields in about.items():
+            body = getattr(made.messages(), method + "Request")(**fields).SerializeToString()
+            with pytest.raises(made.grpc.RpcError) as caught:
+                list(channel.unary_stream(made.SERVICE + method)(body, timeout=PATIENCE))
+            assert caught.value.code() == made.grpc.StatusCode.UNAVAILABLE, method
+            assert "% of what was staged is read" in caught.value.details(), method
+    server.start()
+    assert server.stop() == 0

@@ -138,9 +138,54 @@ static void who_has_the_overdraft_ends(void **state)
     }
 }
 
+/* Nobody else holds anything, and it asks for more again and again, as a connection with many calls of gRPC does. */
+static void who_has_the_overdraft_passes_no_limit_alone(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 1);
+    w.holder = &w.actors[0];
+    assert_true(budget_overdraw(w.holder->share, 0));
+    for (int i = 0; i < 1000; i++) {
+        grow_holder(&w, 2 * REPLY);
+    }
+    assert_in_range(budget_used(&w.b), LIMIT / 4 * 3, LIMIT);
+    assert_false(grow_holder(&w, 2 * REPLY));
+    assert_false(grow_holder(&w, SIZE_MAX / 2));
+    w.holder->held /= 2; /* some of it was read */
+    budget_set_over(&w.b, w.holder->held);
+    assert_true(grow_holder(&w, 2 * REPLY));
+}
+
+/* What it needed once is the others' again while it holds less and waits for little. */
+static void what_the_overdraft_needs_no_more_is_shared(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 1);
+    struct actor *other = &w.actors[1];
+    take(other, LIMIT / 16 * 7);
+    w.holder = &w.actors[0];
+    assert_true(budget_overdraw(w.holder->share, 0));
+    while (grow_holder(&w, 2 * REPLY)) {
+    }
+    assert_false(budget_allows(other->share, BUDGET_REPLY, REPLY));
+    w.holder->held = REPLY;
+    budget_set_over(&w.b, w.holder->held);
+    budget_look_at_overdraft(&w.b, LIMIT / 8);
+    assert_true(grow_holder(&w, LIMIT / 8));
+    assert_true(budget_allows(other->share, BUDGET_REPLY, REPLY));
+    budget_look_at_overdraft(&w.b, LIMIT / 4 * 3); /* it waits for much: nobody else gets any */
+    assert_false(budget_allows(other->share, BUDGET_REPLY, REPLY));
+    budget_look_at_overdraft(&w.b, 0);
+    assert_true(budget_allows(other->share, BUDGET_REPLY, REPLY));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_has_the_overdraft_passes_no_limit_alone),
+        cmocka_unit_test(what_the_overdraft_needs_no_more_is_shared),
         cmocka_unit_test(nobody_passes_the_limit),
         cmocka_unit_test(who_has_the_overdraft_ends),
     };
