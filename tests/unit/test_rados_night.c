@@ -296,6 +296,36 @@ static void each_operation_of_a_night_fails(void **state)
     }
 }
 
+/* A piece that fails look by look, as one whose placement groups are away does, keeps none behind it from being walked.
+ */
+static void a_piece_that_fails_stops_no_other(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    struct err err = {0};
+    char name[NIGHT_NAME], words[80];
+    close_node(&c->nodes[1]);
+    close_node(&c->nodes[2]);
+    to_midnight();
+    assert_int_equal(rados_store_walk(f->store, &err), 0);
+    size_t piece = (size_t)((clock_wall_ms() / DAY_MS + 1) % NIGHTS) * PIECES_A_NIGHT;
+    night_piece_name(piece, name);
+    snprintf(words, sizeof words, "nightly walk broken off error=\"piece %zu: ", piece);
+    memory_pool_fault(c->pool,
+                      &(struct memory_pool_fault){
+                          .kinds = MEMORY_POOL_LOCKS, .object = name, .nth = 1, .result = CLUSTER_LATE, .every = true});
+    log_from_here();
+    to_midnight();
+    tick(f);
+    assert_int_equal(walked_today(c), PIECES_A_NIGHT - 1);
+    assert_true(stats(f).swept_ms < (uint64_t)clock_wall_ms());
+    assert_true(logged(words));
+    memory_pool_fault(c->pool, NULL);
+    tick(f);
+    assert_int_equal(walked_today(c), PIECES_A_NIGHT);
+    assert_int_equal(stats(f).swept_ms, clock_wall_ms());
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
@@ -305,6 +335,7 @@ int main(int argc, char **argv)
         RADOS_TEST(months_have_an_age),
         RADOS_TEST(marks_that_fail_are_told_of),
         RADOS_TEST(each_operation_of_a_night_fails),
+        RADOS_TEST(a_piece_that_fails_stops_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,27 +276,30 @@ static bool is_tonights(size_t i, int64_t day)
     return (int64_t)(i / (NIGHT_PIECES / NIGHTS)) == day % NIGHTS;
 }
 
-/* 1: nothing of the night is left; 0: other nodes are at it; or an error. Of what earlier nights have missed all nodes
- * together take a few each night, so that a new pool isn't walked in one; as each begins with the first pieces, those
- * that others take at the same time are the same ones. */
+/* 1: nothing of the night is left; 0: other nodes are at it; or the first error, behind which others are walked all the
+ * same. Of what earlier nights have missed all nodes together take a few each night, so that a new pool isn't walked in
+ * one; as each begins with the first pieces, those that others take at the same time are the same ones. */
 static int walk_night(struct night *n, int64_t day, struct err *err)
 {
     int missed = 0, result = 1;
-    bool left = false;
     for (size_t i = 0; i < NIGHT_PIECES; i++) {
         missed += !is_tonights(i, day) && is_of_night(n->pieces[i].day, day);
     }
-    for (size_t i = 0; i < NIGHT_PIECES && result >= 0; i++) {
+    for (size_t i = 0; i < NIGHT_PIECES && !rados_store_closing(n->s); i++) {
         int64_t last = n->pieces[i].day <= day + 1 ? n->pieces[i].day : -1;
         bool tonight = is_tonights(i, day), overdue = last < day - NIGHTS && missed < NIGHT_MISSED;
         if (last < day && (tonight || overdue)) {
+            struct err failed = {0};
+            int walked = walk_due(n, i, day, &failed);
             missed += !tonight;
-            result =
-                rados_store_closing(n->s) ? err_set(err, ERR_CLOSED, "the store is closing") : walk_due(n, i, day, err);
-            left = left || result == 0;
+            if (walked < 0 && result >= 0) {
+                *err = failed;
+                err_prefix(err, "piece %zu: ", i);
+            }
+            result = result < 0 || walked > 0 ? result : walked;
         }
     }
-    return result < 0 ? result : !left;
+    return rados_store_closing(n->s) ? err_set(err, ERR_CLOSED, "the store is closing") : result;
 }
 
 /* As walk_night(), or 0 while it isn't night, or nobody knows. */
