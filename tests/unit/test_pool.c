@@ -459,9 +459,10 @@ static void no_position_is_missed(void **state)
     pool_line_add(&line, pool);
     uint32_t *positions = malloc(ITEMS * sizeof *positions), *scratch = malloc(ITEMS * sizeof *scratch);
     static const struct filter_part kinds[] = {
-        {.m = FILTER_LIVE_M},     {.m = FILTER_LIVE_M >> FILTER_GRAIN, .coarse = true},
-        {.m = 1000 * 1000 * 10},  {.m = 1000 * 1000 * 10 + 7, .coarse = true},
-        {.m = FILTER_LIVE_M - 1},
+        {.m = FILTER_LIVE_M},        {.m = FILTER_LIVE_M >> FILTER_GRAIN, .coarse = true},
+        {.m = 1000 * 1000 * 10},     {.m = 1000 * 1000 * 10 + 7, .coarse = true},
+        {.m = FILTER_LIVE_M - 1},    {.m = UINT64_C(3000000019)},
+        {.m = UINT64_C(4100000003)},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct filter_part *part = &month.filter.parts[0];
