@@ -74,12 +74,24 @@ static struct ruler ruler_of(const struct pool *pool, const struct filter_part *
 enum kind {
     EXACT,  /* it has m = 2^32, */
     TAILED, /* and tails */
-    NARROW, /* its positions' ranges are less than a cell */
+    NARROW, /* its positions' ranges are less than a cell, */
+    WIDE,   /* or not */
 };
 
 INLINE bool is_taken(const struct pool *pool, uint64_t cell)
 {
     return pool->cells[cell / POOL_CELLS] >> cell % POOL_CELLS & 1;
+}
+
+/* Whether an item is in one of the cells. */
+INLINE bool are_taken(const struct pool *pool, enum kind kind, uint64_t first, uint64_t last)
+{
+    if (kind == WIDE) {
+        const uint64_t *word = &pool->cells[first / POOL_CELLS];
+        uint64_t cells = word[0] >> first % POOL_CELLS | word[1] << 1 << (POOL_CELLS - 1 - first % POOL_CELLS);
+        return last - first >= POOL_CELLS - 1 || (cells & ((UINT64_C(2) << (last - first)) - 1)) != 0;
+    }
+    return is_taken(pool, first) | (kind == NARROW && is_taken(pool, last));
 }
 
 /* The entry of an item in the cell, or of the first behind it, unless items share a cell below in the bucket; then it
@@ -120,29 +132,23 @@ INLINE void match_block(const struct match *m, const struct filter_part *part, c
     const uint32_t place_mask = pool->place_mask;
     const struct filter_part rule = *part;
     const struct ruler r = *ruler;
-    const unsigned shift = kind != NARROW ? POOL_CELL_SHIFT : POOL_CELL_SHIFT + r.shift;
-    uint32_t open[BLOCK], wide[BLOCK], found[BLOCK], theirs[BLOCK];
+    const unsigned shift = kind == EXACT || kind == TAILED ? POOL_CELL_SHIFT : POOL_CELL_SHIFT + r.shift;
+    uint32_t open[BLOCK], found[BLOCK], theirs[BLOCK], wide[BLOCK];
     size_t n_open = 0, n_wide = 0, n = 0;
 
     for (uint32_t i = from; i < to; i++) {
-        uint64_t at = positions[i] * r.inverse;
-        bool taken = is_taken(pool, at >> shift);
-        if (kind == NARROW) {
-            taken |= is_taken(pool, (at + r.width) >> shift);
-        }
+        const uint64_t at = positions[i] * r.inverse;
         open[n_open] = i;
-        n_open += taken;
+        n_open += are_taken(pool, kind, at >> shift, (at + r.width) >> shift);
     }
     for (size_t j = 0; j < n_open; j++) {
         const uint64_t at = positions[open[j]] * r.inverse, cell = at >> shift;
-        bool is_wide = kind == TAILED || (starts[cell / POOL_CELLS] & POOL_SHARED) != 0;
-        if (kind == NARROW) {
-            is_wide |= (at + r.width) >> shift != cell;
-        }
+        bool is_wide = kind == TAILED || kind == WIDE || (starts[cell / POOL_CELLS] & POOL_SHARED) != 0 ||
+                       (kind == NARROW && (at + r.width) >> shift != cell);
+        wide[n_wide] = open[j];
         found[n] = entry_at(pool, cell);
         theirs[n] = positions[open[j]];
         n += !is_wide;
-        wide[n_wide] = open[j];
         n_wide += is_wide;
     }
     for (size_t j = 0; j < n && pool->n > LARGE; j++) {
@@ -163,16 +169,14 @@ INLINE void match_part(const struct match *m, const struct filter_part *part)
     const bool narrow = r.width >> (POOL_CELL_SHIFT + r.shift) == 0;
     for (uint32_t from = 0, to; from < part->n; from = to) {
         to = part->n - from < BLOCK ? part->n : from + BLOCK;
-        if (narrow && part->m < FILTER_LIVE_M) {
+        if (!narrow) {
+            match_block(m, part, &r, WIDE, from, to);
+        } else if (part->m < FILTER_LIVE_M) {
             match_block(m, part, &r, NARROW, from, to);
-        } else if (narrow && part->tails != NULL) {
+        } else if (part->tails != NULL) {
             match_block(m, part, &r, TAILED, from, to);
-        } else if (narrow) {
-            match_block(m, part, &r, EXACT, from, to);
         } else {
-            for (uint32_t i = from; i < to; i++) {
-                match_range(m, part, &r, i);
-            }
+            match_block(m, part, &r, EXACT, from, to);
         }
     }
 }
