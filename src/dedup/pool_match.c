@@ -91,7 +91,7 @@ INLINE bool are_taken(const struct pool *pool, enum kind kind, uint64_t first, u
         uint64_t cells = word[0] >> first % POOL_CELLS | word[1] << 1 << (POOL_CELLS - 1 - first % POOL_CELLS);
         return last - first >= POOL_CELLS - 1 || (cells & ((UINT64_C(2) << (last - first)) - 1)) != 0;
     }
-    return is_taken(pool, first) | (kind == NARROW && is_taken(pool, last));
+    return (unsigned)is_taken(pool, first) | (unsigned)(kind == NARROW && is_taken(pool, last));
 }
 
 /* The entry of an item in the cell, or of the first behind it, unless items share a cell below in the bucket; then it
