@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/wire.h"
 #include "bench/rival_planes.h"
+#include "dedup/pool_match.h"
 #include "filter/probe.h"
 #include "filter/sieve.h"
 #include "grpc/message.h"
@@ -371,6 +372,99 @@ static void bench_probe(uint32_t n, size_t n_exact, size_t n_exceptions, unsigne
     free(exact);
 }
 
+/* The same question about a pool: the months are looked up in it, beside a probe that is built of them and tested with
+ * all of it. */
+enum { POOLS = 3 };
+struct pool_bench {
+    struct store_month months[MONTHS];
+    const struct filter_part *pointers[MONTHS];
+    struct store_view view;
+    struct probe_input in;
+    struct probe *probe;
+    struct pool *pools[POOLS];
+    struct pool_line lines[POOLS];
+    uint8_t *unseen;
+};
+
+static void match_once(void *arg, unsigned round)
+{
+    struct pool_bench *b = arg;
+    pool_match(&b->lines[round % POOLS], &b->view, b->unseen);
+}
+
+static void probe_pool_once(void *arg, unsigned round)
+{
+    struct pool_bench *b = arg;
+    const struct pool *pool = b->pools[round % POOLS];
+    must(probe_build(b->probe, &b->in) == 0, "out of memory");
+    probe_test(b->probe, pool->hashes, pool->n, b->unseen);
+}
+
+/* Items that nobody else has, and their hashes. */
+static struct pool *random_pool(size_t n, struct pool_budget *budget)
+{
+    struct buf packed = {0};
+    struct pool *pool = NULL;
+    struct err err;
+    for (size_t i = 0; i < n; i++) {
+        char id[26];
+        snprintf(id, sizeof id, "%025llu", (unsigned long long)random_next());
+        must(pool_pack(&packed, slice_str(id)) == 0, "out of memory");
+    }
+    must(pool_make(1, slice_str("pool"), NULL, buf_slice(&packed), 0, budget, UINT64_MAX, &pool, &err) == 0,
+         "can't make a pool");
+    buf_free(&packed);
+    return pool;
+}
+
+/* Plays of one month; of all of them as many are in each pool as make up the share of it. */
+static struct filter_part pool_month(const struct pool_bench *b, unsigned month, uint32_t n, unsigned seen_percent)
+{
+    struct filter_part part = random_part(n, FILTER_LIVE_M, NULL);
+    size_t shared = b->pools[0]->n * seen_percent / 100 / MONTHS;
+    for (size_t i = 0; i < n / POOLS && i < shared; i++) {
+        for (size_t k = 0; k < POOLS; k++) {
+            part.positions[i * POOLS + k] = (uint32_t)(b->pools[k]->hashes[i * MONTHS + month] >> 32);
+        }
+    }
+    part.n = filter_sort(part.positions, n, NULL);
+    must(month == 0 || filter_cut(&part, (uint64_t)(n / 3.2e-4)) == 0, "a filter can't be cut");
+    return part;
+}
+
+static void bench_pool(uint32_t n, size_t items, unsigned seen_percent)
+{
+    static struct pool_bench b;
+    struct pool_budget budget = {0};
+    b = (struct pool_bench){.view = {.months = b.months, .n_months = MONTHS},
+                            .in = {.parts = b.pointers, .n_parts = MONTHS},
+                            .probe = probe_new(),
+                            .unseen = must_alloc(items / 8 + 2)};
+    must(b.probe != NULL, "out of memory");
+    for (size_t k = 0; k < POOLS; k++) {
+        b.pools[k] = random_pool(items, &budget);
+        pool_line_add(&b.lines[k], b.pools[k]);
+    }
+    for (unsigned i = 0; i < MONTHS; i++) {
+        b.months[i].filter = (struct filter){.n_parts = 1, .parts = {pool_month(&b, i, n, seen_percent)}};
+        b.pointers[i] = &b.months[i].filter.parts[0];
+    }
+    size_t unseen = pool_match(&b.lines[0], &b.view, b.unseen);
+    must(probe_build(b.probe, &b.in) == 0 && probe_test(b.probe, b.pools[0]->hashes, items, b.unseen) == unseen,
+         "the probe says something else");
+    printf("%7u %8zu %5.1f%% %10.1f %10.1f %12.2f\n", n, items, 100 - 100.0 * (double)unseen / (double)items,
+           median_ns(match_once, &b) / 1000, median_ns(probe_pool_once, &b) / 1000,
+           (double)(b.pools[0]->bytes - b.pools[0]->id_bytes) / (double)items);
+    for (size_t k = 0; k < POOLS; k++) {
+        pool_release(b.pools[k]);
+    }
+    for (unsigned i = 0; i < MONTHS; i++) {
+        free(b.months[i].filter.parts[0].positions);
+    }
+    probe_free(b.probe);
+    free(b.unseen);
+}
+
 /* A request: parsed, in RESP and in protobuf, and its candidates hashed. */
 struct request_bench {
     struct buf bytes, message;
@@ -494,5 +588,16 @@ int main(int argc, char **argv)
     bench_probe(30000, 200, 0, 30);
     bench_probe(100000, 200, 0, 30);
     bench_probe(1000000, 200, 0, 30);
+
+    printf("\nQuestion about a pool, %d months (one live), us; memory of the pool, bytes an item beside its id\n"
+           "      n    items   seen  looked up  the probe       memory\n",
+           MONTHS);
+    for (size_t items = 10000; items <= 100000; items *= 10) {
+        bench_pool(10, items, 30);
+        bench_pool(200, items, 30);
+        bench_pool(2500, items, 0);
+        bench_pool(2500, items, 30);
+        bench_pool(10000, items, 30);
+    }
     return 0;
 }

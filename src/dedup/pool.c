@@ -1,10 +1,11 @@
 /* How a pool lies in memory: one piece, in this order:
  *
- *   struct pool | hashes (8 B an item) | marks (4 B for each POOL_STRIDE items) | order (4 B an item) |
- *   starts (4 B a bucket, at most half as many as items) | ids (1 B an item, and the id) | name
+ *   struct pool | hashes (8 B an item) | cells (8 B a bucket) | starts (4 B a bucket) | entries (4 B an item) |
+ *   marks (4 B for each POOL_STRIDE items) | ids (1 B an item, and the id) | name
  *
- * The index is a counting sort: `order` has the places of all items, grouped by the upper bits of their hash, and
- * `starts` says where a group begins. A group has two to four items, so a look into it compares as many hashes.
+ * A bucket has some BUCKET_ITEMS items, and 64 cells, so a cell that isn't empty is nearly always somebody's who is
+ * looked for, and the set bits below it say which entry is his. Only where two items share a cell of the bucket that
+ * count is too low.
  *
  * What is new is hashed and compared first, in scratch memory that is charged as well: only then it is known how large
  * the pool will be.
@@ -17,8 +18,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "filter/filter.h"
 
-enum { POOL_STRIDE = 8 };
+enum { POOL_STRIDE = 8, BUCKET_ITEMS = 5, BUCKETS_BEHIND = 2 };
 
 /* New items while a pool is made. */
 struct fresh {
@@ -96,12 +98,15 @@ static bool same_item(const struct pool *pool, size_t i, struct slice id)
 
 static bool has_item(const struct pool *pool, uint64_t hash, struct slice id)
 {
-    uint32_t k = pool != NULL ? pool_bucket_begin(pool, hash) : 0;
-    uint32_t to = pool != NULL ? pool_bucket_end(pool, hash) : 0;
-    while (k < to && (pool->hashes[pool->order[k]] != hash || !same_item(pool, pool->order[k], id))) {
-        k++;
+    if (pool == NULL) {
+        return false;
     }
-    return k < to;
+    struct pool_finding f;
+    size_t i = pool_find(pool, hash, &f);
+    while (i < pool->n && !same_item(pool, i, id)) {
+        i = pool_find_next(pool, hash, &f);
+    }
+    return i < pool->n;
 }
 
 /* True: it was not among the new ones yet. */
@@ -172,20 +177,16 @@ static size_t n_marks(size_t n)
     return (n + POOL_STRIDE - 1) / POOL_STRIDE;
 }
 
-static unsigned bucket_bits(size_t n)
+static size_t n_buckets(size_t n)
 {
-    unsigned bits = 0;
-    while (((size_t)2 << bits) <= n / 2) {
-        bits++;
-    }
-    return bits;
+    return n < BUCKET_ITEMS ? 1 : n / BUCKET_ITEMS;
 }
 
 static uint64_t size_of(size_t n, uint64_t id_bytes, size_t name)
 {
-    uint64_t starts = ((uint64_t)1 << bucket_bits(n)) + 1;
+    uint64_t buckets = n_buckets(n) + BUCKETS_BEHIND;
     return sizeof(struct pool) + n * (sizeof(uint64_t) + sizeof(uint32_t) + 1) +
-           (n_marks(n) + starts) * sizeof(uint32_t) + id_bytes + name;
+           buckets * (sizeof(uint64_t) + sizeof(uint32_t)) + n_marks(n) * sizeof(uint32_t) + id_bytes + name;
 }
 
 /* Charged, with its name and everything but its items. */
@@ -203,13 +204,14 @@ static struct pool *new_pool(size_t n, uint64_t id_bytes, struct slice name, str
         return NULL;
     }
     *pool = (struct pool){.refs = 1, .budget = budget, .bytes = bytes, .id_bytes = id_bytes, .n = n};
-    size_t buckets = (size_t)1 << bucket_bits(n);
-    pool->shift = 64 - bucket_bits(n);
+    pool->n_buckets = n_buckets(n);
     pool->hashes = (uint64_t *)(pool + 1);
-    pool->marks = (uint32_t *)(pool->hashes + n);
-    pool->order = pool->marks + n_marks(n);
-    pool->starts = pool->order + n;
-    pool->ids = (uint8_t *)(pool->starts + buckets + 1);
+    pool->cells = pool->hashes + n;
+    pool->starts = (uint32_t *)(pool->cells + pool->n_buckets + BUCKETS_BEHIND);
+    pool->entries = pool->starts + pool->n_buckets + BUCKETS_BEHIND;
+    pool->marks = pool->entries + n;
+    pool->ids = (uint8_t *)(pool->marks + n_marks(n));
+    pool->place_mask = UINT32_MAX >> __builtin_clz((uint32_t)n | 1);
     char *own = (char *)pool->ids + n + id_bytes;
     memcpy(own, name.data, name.len);
     pool->name = slice_of(own, name.len);
@@ -228,24 +230,45 @@ static void set_marks(struct pool *pool)
     }
 }
 
+/* The starts of it and of the next one are known. */
+static void index_bucket(struct pool *pool, size_t bucket)
+{
+    uint32_t from = pool->starts[bucket], to = pool->starts[bucket + 1];
+    uint64_t cells = 0;
+    bool shared = false;
+    filter_sort(pool->entries + from, to - from, NULL);
+    for (uint32_t k = from; k < to; k++) {
+        uint64_t cell = UINT64_C(1) << (pool->entries[k] >> POOL_CELL_SHIFT);
+        shared |= (cells & cell) != 0;
+        cells |= cell;
+    }
+    pool->cells[bucket] = cells;
+    pool->starts[bucket] = from | (shared ? POOL_SHARED : 0);
+}
+
 static void index_hashes(struct pool *pool)
 {
-    size_t buckets = (size_t)1 << (64 - pool->shift);
-    uint32_t *starts = pool->starts;
-    memset(starts, 0, (buckets + 1) * sizeof *starts);
+    const size_t buckets = n_buckets(pool->n);
+    uint32_t *starts = pool->starts, before = 0;
+    memset(starts, 0, (buckets + BUCKETS_BEHIND) * sizeof *starts);
     for (size_t i = 0; i < pool->n; i++) {
-        starts[pool->shift < 64 ? pool->hashes[i] >> pool->shift : 0]++;
+        starts[pool_spot(pool, pool->hashes[i]) >> 32]++;
     }
-    for (size_t b = 0, before = 0; b <= buckets; b++) {
-        size_t here = starts[b];
-        starts[b] = (uint32_t)before;
+    for (size_t b = 0; b < buckets + BUCKETS_BEHIND; b++) {
+        uint32_t here = starts[b];
+        starts[b] = before;
         before += here;
     }
     for (size_t i = 0; i < pool->n; i++) { /* each bucket's start moves to its end, ... */
-        pool->order[starts[pool->shift < 64 ? pool->hashes[i] >> pool->shift : 0]++] = (uint32_t)i;
+        uint64_t spot = pool_spot(pool, pool->hashes[i]);
+        pool->entries[starts[spot >> 32]++] = ((uint32_t)spot & ~pool->place_mask) | (uint32_t)i;
     }
     memmove(starts + 1, starts, buckets * sizeof *starts); /* ... which is the start of the next one */
     starts[0] = 0;
+    for (size_t b = 0; b < buckets; b++) {
+        index_bucket(pool, b);
+    }
+    memset(pool->cells + buckets, 0, BUCKETS_BEHIND * sizeof *pool->cells);
 }
 
 static void add_fresh(struct pool *pool, const struct pool *base, const struct fresh *f, struct slice packed)
@@ -328,13 +351,33 @@ void pool_release(struct pool *pool)
 
 /* --- reading --- */
 
+size_t pool_find(const struct pool *pool, uint64_t hash, struct pool_finding *f)
+{
+    uint64_t spot = pool_spot(pool, hash), bucket = spot >> 32;
+    *f = (struct pool_finding){0, 0};
+    if ((pool->cells[bucket] >> ((uint32_t)spot >> POOL_CELL_SHIFT) & 1) == 0) {
+        return pool->n;
+    }
+    *f = (struct pool_finding){pool_start(pool, bucket), pool_start(pool, bucket + 1)};
+    return pool_find_next(pool, hash, f);
+}
+
+size_t pool_find_next(const struct pool *pool, uint64_t hash, struct pool_finding *f)
+{
+    const uint32_t fraction = (uint32_t)pool_spot(pool, hash);
+    while (f->k < f->end) {
+        uint32_t entry = pool->entries[f->k++], place = entry & pool->place_mask;
+        if (((entry ^ fraction) & ~pool->place_mask) == 0 && pool->hashes[place] == hash) {
+            return place;
+        }
+    }
+    return pool->n;
+}
+
 bool pool_has(const struct pool *pool, uint64_t hash)
 {
-    uint32_t k = pool_bucket_begin(pool, hash), to = pool_bucket_end(pool, hash);
-    while (k < to && pool->hashes[pool->order[k]] != hash) {
-        k++;
-    }
-    return k < to;
+    struct pool_finding f;
+    return pool_find(pool, hash, &f) < pool->n;
 }
 
 struct slice pool_item(const struct pool *pool, size_t i, struct pool_walk *walk)

@@ -2,8 +2,9 @@
  * once it was made: whoever changes it makes another one, and questions that are at the old one go on with that.
  *
  * The items stand in the order in which they were given, each once: where one comes again, its first place counts.
- * Beside the ids stand their hashes, ready to be tested, and an index from hash to place. All of it takes the ids'
- * length and at most POOL_ITEM_BYTES an item, in one piece of memory, which is charged before it is made.
+ * Beside the ids stand their hashes, ready to be tested, and an index from hash to place, in which users can be looked
+ * up (dedup/pool_match.h). All of it takes the ids' length and at most POOL_ITEM_BYTES an item, in one piece of memory,
+ * which is charged before it is made.
  *
  * The version is a chain of hashes over the ids: the same list has the same version on every node and in every folder,
  * whether it was set at once or grew.
@@ -42,9 +43,15 @@ struct pool {
     int64_t changed_ms;
     size_t n;
     uint64_t *hashes; /* of each item */
-    uint32_t *order;  /* places of all items, by the bucket of their hash ... */
-    uint32_t *starts; /* ... and where each bucket begins in there: buckets ascend as hashes do */
-    unsigned shift;   /* hash >> shift is its bucket; 64: there is one */
+
+    /* The index. A hash's upper half times n_buckets (pool_spot) is its bucket, and below that 32 bits of a fraction,
+     * of which the upper six are its cell in the bucket. So buckets, cells and fractions ascend as hashes do. Two
+     * buckets without items follow the last. */
+    uint64_t n_buckets;
+    uint64_t *cells;   /* of each bucket a word: those in which an item is, the first in the lowest bit */
+    uint32_t *starts;  /* where each begins in entries; with POOL_SHARED where two items are in one cell */
+    uint32_t *entries; /* of all items, ascending in each bucket: the fraction's upper bits, and below them the place */
+    uint32_t place_mask; /* the bits of the place */
 
     /* pool.c's own: */
     uint32_t *marks; /* where each POOL_STRIDE-th item begins */
@@ -68,15 +75,25 @@ int pool_rename(const struct pool *pool, struct slice name, struct pool_budget *
 struct pool *pool_hold(const struct pool *pool);
 void pool_release(struct pool *pool);
 
-/* Where in `order` the hash's bucket begins, and ends. */
-static inline uint32_t pool_bucket_begin(const struct pool *pool, uint64_t hash)
+enum { POOL_CELLS = 64, POOL_CELL_SHIFT = 26 /* of a spot */ };
+#define POOL_SHARED (UINT32_C(1) << 31)
+
+static inline uint64_t pool_spot(const struct pool *pool, uint64_t hash)
 {
-    return pool->starts[pool->shift < 64 ? hash >> pool->shift : 0];
+    return (hash >> 32) * pool->n_buckets;
 }
-static inline uint32_t pool_bucket_end(const struct pool *pool, uint64_t hash)
+
+static inline uint32_t pool_start(const struct pool *pool, uint64_t bucket)
 {
-    return pool->starts[(pool->shift < 64 ? hash >> pool->shift : 0) + 1];
+    return pool->starts[bucket] & ~POOL_SHARED;
 }
+
+/* Goes through the places that have a hash: for (i = pool_find(...); i < pool->n; i = pool_find_next(...)). */
+struct pool_finding {
+    uint32_t k, end; /* the entries that are left */
+};
+size_t pool_find(const struct pool *pool, uint64_t hash, struct pool_finding *f);
+size_t pool_find_next(const struct pool *pool, uint64_t hash, struct pool_finding *f);
 
 /* Whether one of its items has the hash. */
 bool pool_has(const struct pool *pool, uint64_t hash);

@@ -1,17 +1,21 @@
-/* A position of a filter stands for a range of hashes (filter/filter.h), and these lie in a bucket of the pool, or in
- * some neighbours: each item there is compared with the position by the filter's own rule, so the range may be taken
- * too wide, and must not be taken too narrow. Positions ascend, and so do the buckets that they lead to.
+/* A position of a filter stands for a range of hashes (filter/filter.h), and these lie in a cell of the pool, or in
+ * some neighbours. Nearly all positions end there, at a cell that is empty. Of the others the count of cells that are
+ * taken says which entry to look at, and that item is compared by the filter's own rule: so the range may be taken too
+ * wide, and must not be taken too narrow. Where that count isn't enough, all entries of the range are looked at: items
+ * share a cell of the bucket, or the range touches two cells or more.
+ *
+ * Positions are taken in blocks, in one loop for each of these steps, without a branch on the outcome: a mispredicted
+ * one would cost as much as all of them. Positions ascend, so cells, starts and entries are read from front to back.
  *
  * As everywhere: what the filters have is seen, unless it is an exception; what is staged or delivered is seen. */
 #include "dedup/pool_match.h"
 
 #include <string.h>
 
-/* An item of the user costs about as much as so many candidates; of a pool that is too large for the cache, more. */
-enum { COST = 8, COST_LARGE = 12, LARGE = 32 * 1024 };
+enum { BLOCK = 1024, LARGE = 32 * 1024 /* items: their hashes are fetched ahead */ };
 
-/* Hashes are asked for so many positions ahead: they lie anywhere. */
-enum { AHEAD = 8 };
+/* Everything is in one function for each kind of part, and all of that twice (pool_match). */
+#define INLINE static inline __attribute__((always_inline))
 
 struct match {
     const struct pool *pool;
@@ -32,57 +36,147 @@ static uint64_t items_of(const struct store_view *view)
 
 bool pool_match_pays(const struct pool_line *line, const struct store_view *view)
 {
-    return (line->n > LARGE ? COST_LARGE : COST) * line->n_pools * items_of(view) < line->n;
+    return (line->n_pools - 1) * items_of(view) <= line->n;
 }
 
-static void set(const struct match *m, size_t place, bool is_unseen)
+INLINE void hide_if(const struct match *m, size_t place, bool is_seen)
 {
     size_t i = m->from + place;
-    uint8_t bit = (uint8_t)(0x80 >> i % 8);
-    m->unseen[i / 8] = (uint8_t)(is_unseen ? m->unseen[i / 8] | bit : m->unseen[i / 8] & ~bit);
+    m->unseen[i / 8] &= (uint8_t) ~(0x80U * is_seen >> i % 8);
 }
 
 /* --- positions --- */
 
-/* The upper halves of hashes that may have the position: from *low to *high. */
-static void range_of(const struct filter_part *part, uint32_t position, uint64_t *low, uint64_t *high)
+/* Where the spots (dedup/pool.h) of a part's position may be, in fixed point with `shift` more bits: from
+ * position * inverse to that + width. The inverse of a range that was cut is rounded down, so all of it may be too low
+ * by as much as the position, which is below m. In a coarse part hashes count as if their lowest bits were 0. */
+struct ruler {
+    uint64_t inverse, width;
+    unsigned shift;
+};
+
+static struct ruler ruler_of(const struct pool *pool, const struct filter_part *part)
 {
     const uint64_t grain = part->coarse ? (UINT64_C(1) << FILTER_GRAIN) - 1 : 0;
     if (filter_part_live(part)) {
-        *low = part->coarse ? (uint64_t)position << FILTER_GRAIN : position;
-        *high = *low + grain;
-        return;
+        return (struct ruler){pool->n_buckets * (grain + 1), pool->n_buckets * grain, 0};
     }
-    *low = ((uint64_t)position << 32) / part->m;
-    *high = (((uint64_t)position + 1) << 32) / part->m + grain; /* position < m < 2^32 */
-    *high = *high < UINT32_MAX ? *high : UINT32_MAX;
+    struct ruler r = {.shift = 0};
+    while (pool->n_buckets << (33 + r.shift) < UINT64_C(1) << 61) {
+        r.shift++;
+    }
+    r.inverse = (pool->n_buckets << (32 + r.shift)) / part->m;
+    r.width = r.inverse + 1 + part->m + (pool->n_buckets * grain << r.shift);
+    return r;
 }
 
-static void prefetch(const struct match *m, const struct filter_part *part, uint32_t position)
+/* What of a part is known when this is compiled. */
+enum kind {
+    EXACT,  /* it has m = 2^32, */
+    TAILED, /* and tails */
+    NARROW, /* its positions' ranges are less than a cell, */
+    WIDE,   /* or not */
+};
+
+INLINE bool is_taken(const struct pool *pool, uint64_t cell)
 {
-    uint64_t low, high;
-    range_of(part, position, &low, &high);
-    uint32_t end = pool_bucket_end(m->pool, high << 32);
-    for (uint32_t k = pool_bucket_begin(m->pool, low << 32); k < end; k++) {
-        __builtin_prefetch(&m->pool->hashes[m->pool->order[k]]);
-    }
+    return pool->cells[cell / POOL_CELLS] >> cell % POOL_CELLS & 1;
 }
 
-static void match_part(const struct match *m, const struct filter_part *part)
+/* Whether an item is in one of the cells. */
+INLINE bool are_taken(const struct pool *pool, enum kind kind, uint64_t first, uint64_t last)
 {
-    for (uint32_t i = 0; i < part->n; i++) {
-        if (i + AHEAD < part->n) {
-            prefetch(m, part, part->positions[i + AHEAD]);
+    if (kind == WIDE) {
+        const uint64_t *word = &pool->cells[first / POOL_CELLS];
+        uint64_t cells = word[0] >> first % POOL_CELLS | word[1] << 1 << (POOL_CELLS - 1 - first % POOL_CELLS);
+        return last - first >= POOL_CELLS - 1 || (cells & ((UINT64_C(2) << (last - first)) - 1)) != 0;
+    }
+    return (unsigned)is_taken(pool, first) | (unsigned)(kind == NARROW && is_taken(pool, last));
+}
+
+/* The entry of an item in the cell, or of the first behind it, unless items share a cell below in the bucket; then it
+ * is one before. */
+INLINE uint32_t entry_at(const struct pool *pool, uint64_t cell)
+{
+    uint64_t below = (UINT64_C(1) << cell % POOL_CELLS) - 1;
+    return pool_start(pool, cell / POOL_CELLS) + (uint32_t)__builtin_popcountll(pool->cells[cell / POOL_CELLS] & below);
+}
+
+/* All items in the position's range. */
+static void match_range(const struct match *m, const struct filter_part *part, const struct ruler *r, uint32_t i)
+{
+    const struct pool *pool = m->pool;
+    const uint64_t low = part->positions[i] * r->inverse >> r->shift;
+    uint64_t high = (part->positions[i] * r->inverse + r->width) >> r->shift;
+    high = high >> 32 < pool->n_buckets ? high : (pool->n_buckets << 32) - 1;
+    const bool one = low >> 32 == high >> 32; /* bucket */
+    const uint32_t least = one ? (uint32_t)low & ~pool->place_mask : 0;
+    const uint32_t most = one ? (uint32_t)high | pool->place_mask : UINT32_MAX;
+    const uint32_t end = pool_start(pool, (high >> 32) + 1);
+    for (uint32_t k = entry_at(pool, low >> POOL_CELL_SHIFT); k < end && pool->entries[k] <= most; k++) {
+        if (pool->entries[k] >= least) {
+            size_t place = pool->entries[k] & pool->place_mask;
+            uint64_t hash = pool->hashes[place];
+            hide_if(m, place,
+                    filter_part_position(part, hash) == part->positions[i] && filter_part_fits(part->tails, i, hash));
         }
-        uint64_t low, high;
-        range_of(part, part->positions[i], &low, &high);
-        uint32_t end = pool_bucket_end(m->pool, high << 32);
-        for (uint32_t k = pool_bucket_begin(m->pool, low << 32); k < end; k++) {
-            uint32_t place = m->pool->order[k];
-            uint64_t hash = m->pool->hashes[place];
-            if (filter_part_position(part, hash) == part->positions[i] && filter_part_fits(part->tails, i, hash)) {
-                set(m, place, false);
-            }
+    }
+}
+
+INLINE void match_block(const struct match *m, const struct filter_part *part, const struct ruler *ruler,
+                        enum kind kind, uint32_t from, uint32_t to)
+{
+    const struct pool *const pool = m->pool;
+    const uint64_t *const hashes = pool->hashes;
+    const uint32_t *const positions = part->positions, *const entries = pool->entries, *const starts = pool->starts;
+    const uint32_t place_mask = pool->place_mask;
+    const struct filter_part rule = *part;
+    const struct ruler r = *ruler;
+    const unsigned shift = kind == EXACT || kind == TAILED ? POOL_CELL_SHIFT : POOL_CELL_SHIFT + r.shift;
+    uint32_t open[BLOCK], found[BLOCK], theirs[BLOCK], wide[BLOCK];
+    size_t n_open = 0, n_wide = 0, n = 0;
+
+    for (uint32_t i = from; i < to; i++) {
+        const uint64_t at = positions[i] * r.inverse;
+        open[n_open] = i;
+        n_open += are_taken(pool, kind, at >> shift, (at + r.width) >> shift);
+    }
+    for (size_t j = 0; j < n_open; j++) {
+        const uint64_t at = positions[open[j]] * r.inverse, cell = at >> shift;
+        bool is_wide = kind == TAILED || kind == WIDE || (starts[cell / POOL_CELLS] & POOL_SHARED) != 0 ||
+                       (kind == NARROW && (at + r.width) >> shift != cell);
+        wide[n_wide] = open[j];
+        found[n] = entry_at(pool, cell);
+        theirs[n] = positions[open[j]];
+        n += !is_wide;
+        n_wide += is_wide;
+    }
+    for (size_t j = 0; j < n && pool->n > LARGE; j++) {
+        __builtin_prefetch(&hashes[entries[found[j]] & place_mask]);
+    }
+    for (size_t j = 0; j < n; j++) {
+        size_t place = entries[found[j]] & place_mask;
+        hide_if(m, place, filter_part_position(&rule, hashes[place]) == theirs[j]);
+    }
+    for (size_t j = 0; j < n_wide; j++) {
+        match_range(m, part, &r, wide[j]);
+    }
+}
+
+INLINE void match_part(const struct match *m, const struct filter_part *part)
+{
+    const struct ruler r = ruler_of(m->pool, part);
+    const bool narrow = r.width >> (POOL_CELL_SHIFT + r.shift) == 0;
+    for (uint32_t from = 0, to; from < part->n; from = to) {
+        to = part->n - from < BLOCK ? part->n : from + BLOCK;
+        if (!narrow) {
+            match_block(m, part, &r, WIDE, from, to);
+        } else if (part->m < FILTER_LIVE_M) {
+            match_block(m, part, &r, NARROW, from, to);
+        } else if (part->tails != NULL) {
+            match_block(m, part, &r, TAILED, from, to);
+        } else {
+            match_block(m, part, &r, EXACT, from, to);
         }
     }
 }
@@ -91,15 +185,15 @@ static void match_part(const struct match *m, const struct filter_part *part)
 
 static void match_hash(const struct match *m, uint64_t hash, bool is_unseen)
 {
-    uint32_t end = pool_bucket_end(m->pool, hash);
-    for (uint32_t k = pool_bucket_begin(m->pool, hash); k < end; k++) {
-        if (m->pool->hashes[m->pool->order[k]] == hash) {
-            set(m, m->pool->order[k], is_unseen);
-        }
+    struct pool_finding f;
+    for (size_t k = pool_find(m->pool, hash, &f); k < m->pool->n; k = pool_find_next(m->pool, hash, &f)) {
+        size_t i = m->from + k;
+        uint8_t bit = (uint8_t)(0x80 >> i % 8);
+        m->unseen[i / 8] = (uint8_t)(is_unseen ? m->unseen[i / 8] | bit : m->unseen[i / 8] & ~bit);
     }
 }
 
-static void match_pool(const struct match *m, const struct store_view *view)
+INLINE void match_pool(const struct match *m, const struct store_view *view)
 {
     for (size_t i = 0; i < view->n_months; i++) {
         for (unsigned p = 0; p < view->months[i].filter.n_parts; p++) {
@@ -117,7 +211,7 @@ static void match_pool(const struct match *m, const struct store_view *view)
     }
 }
 
-static size_t count_bits(const uint8_t *bits, size_t bytes)
+INLINE size_t count_bits(const uint8_t *bits, size_t bytes)
 {
     size_t n = 0, i = 0;
     for (uint64_t word; i + sizeof word <= bytes; i += sizeof word) {
@@ -130,7 +224,7 @@ static size_t count_bits(const uint8_t *bits, size_t bytes)
     return n;
 }
 
-size_t pool_match(const struct pool_line *line, const struct store_view *view, uint8_t *unseen)
+INLINE size_t match_line(const struct pool_line *line, const struct store_view *view, uint8_t *unseen)
 {
     size_t bytes = (line->n + 7) / 8;
     memset(unseen, 0xff, bytes);
@@ -141,4 +235,24 @@ size_t pool_match(const struct pool_line *line, const struct store_view *view, u
         match_pool(&(struct match){line->pools[k], pool_line_begin(line, k), unseen}, view);
     }
     return count_bits(unseen, bytes);
+}
+
+/* Counting bits is a fifth of all this, unless the instruction for it may be used, which nearly every x86 has, but not
+ * the oldest ones that the compiler must allow for. */
+#ifdef __x86_64__
+__attribute__((target("popcnt"))) static size_t match_counting(const struct pool_line *line,
+                                                               const struct store_view *view, uint8_t *unseen)
+{
+    return match_line(line, view, unseen);
+}
+#endif
+
+size_t pool_match(const struct pool_line *line, const struct store_view *view, uint8_t *unseen)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("popcnt")) {
+        return match_counting(line, view, unseen);
+    }
+#endif
+    return match_line(line, view, unseen);
 }

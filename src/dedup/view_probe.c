@@ -123,10 +123,12 @@ static int test_line(const struct probe *probe, struct query *q, struct err *err
 /* --- a few of a pool --- */
 
 /* Where a few are enough, the first candidates are looked up one by one in what was decoded: some 0.3 us each. To build
- * the probe takes more than that for all of them, of a user with thousands of plays. */
+ * the probe takes more than that for FEW of them, of a user with thousands of plays. Those that were played or
+ * delivered lately cost far less, so they don't count among the FEW: who is asked again and again, with DELIVER, has a
+ * pool's first items behind them. */
 enum { FEW = 48, FEW_EXACT = 512 };
 
-static bool is_seen(const struct store_view *view, uint64_t hash)
+static bool is_recent(const struct store_view *view, uint64_t hash)
 {
     for (size_t i = 0; i < view->n_plays; i++) {
         if (view->plays[i].hash == hash) {
@@ -138,6 +140,11 @@ static bool is_seen(const struct store_view *view, uint64_t hash)
             return true;
         }
     }
+    return false;
+}
+
+static bool is_filtered(const struct store_view *view, uint64_t hash)
+{
     for (size_t i = 0; i < view->n_exceptions; i++) {
         if (view->exceptions[i] == hash) {
             return false;
@@ -154,23 +161,26 @@ static bool is_seen(const struct store_view *view, uint64_t hash)
 /* Whether that was enough. */
 static bool test_few(const struct store_view *view, struct query *q)
 {
-    if (q->line == NULL || q->enough == 0 || q->enough > FEW / 2 ||
-        view->n_plays + view->n_deliveries + view->n_exceptions > FEW_EXACT) {
+    const size_t n_recent = view->n_plays + view->n_deliveries;
+    if (q->line == NULL || q->enough == 0 || q->enough > FEW / 2 || n_recent + view->n_exceptions > FEW_EXACT) {
         return false;
     }
-    size_t n = q->line->n < FEW ? q->line->n : FEW;
-    size_t k = 0;
+    size_t n = q->line->n < FEW + n_recent ? q->line->n : FEW + n_recent;
+    size_t k = 0, looked_up = 0;
     memset(q->unseen, 0, (n + 7) / 8);
-    q->n_unseen = 0;
-    for (size_t i = 0; i < n && q->n_unseen < q->enough; i++) {
+    q->n_unseen = q->n_tested = 0;
+    for (size_t i = 0; i < n && q->n_unseen < q->enough && looked_up < FEW; i++) {
         k = pool_line_at(q->line, i, k);
-        if (!is_seen(view, q->line->pools[k]->hashes[i - pool_line_begin(q->line, k)])) {
+        const uint64_t hash = q->line->pools[k]->hashes[i - pool_line_begin(q->line, k)];
+        const bool recent = is_recent(view, hash);
+        looked_up += !recent;
+        if (!recent && !is_filtered(view, hash)) {
             q->unseen[i / 8] = (uint8_t)(q->unseen[i / 8] | 0x80 >> i % 8);
             q->n_unseen += 1 - (q->hide != NULL ? q->hide(q->hide_arg, i, 1, q->unseen) : 0);
         }
         q->n_tested = i + 1;
     }
-    return q->n_unseen >= q->enough || n == q->line->n;
+    return q->n_unseen >= q->enough || q->n_tested == q->line->n;
 }
 
 /* Whether a line of pools was answered without a probe. */

@@ -1,6 +1,6 @@
 /* A question about pools that a store has answered late: what it takes to look at its candidates. A few wanted ones are
- * looked for in order, and what a user of few plays has seen is looked up in the pool, as where a store answers at
- * once. Else each candidate is tested, SLICE of them at a time, and the loop's other connections have their turn in
+ * looked for in order, and what a user has seen is looked up in the pools while these are few, as where a store answers
+ * at once. Else each candidate is tested, SLICE of them at a time, and the loop's other connections have their turn in
  * between: the store's reader keeps what it has loaded until the last slice. */
 #include "service/question.h"
 

@@ -66,6 +66,22 @@ def test_questions_with_hashes(server, reply):
     assert result.returncode == 1 and found["loads"][0]["played_but_unseen"] > 0
 
 
+def test_answers_are_delivered(server):
+    """Ten of a pool at a time, never the same ones, until there are as many as are remembered."""
+    asked = ["--users", 1, "--plays-per-month", 10, "--candidates", 2000, "--pool", "--reply", "items",
+             "--limit", 10]
+    found, _ = bench(server, "--prepare", *asked, "--deliver", "--verify")
+    [load] = found["loads"]
+    check_load(load, "questions")
+    assert load["played_but_unseen"] == 0
+    with server.client() as c:
+        history = c.command("HISTORY", "bench:00000000")
+        assert 10 * min(10, load["answered"]) <= history[history.index(b"delivered") + 1] <= 100
+    for wrong in (["--pool", "--reply", "items"], ["--pool", "--reply", "items", "--limit", 101]):
+        result = run("bench", "--to", f"127.0.0.1:{server.port}", *wrong, "--deliver", check=False)
+        assert result.returncode == 2 and b"--deliver needs --limit of at most 100" in result.stderr
+
+
 def test_plays_are_recorded(server):
     found, _ = bench(server, "--workload", "played", "--connections", 4, "--pipeline", 16, "--users", 10, "--threads", 2)
     [load] = found["loads"]

@@ -190,66 +190,260 @@ static void what_does_not_fit_is_refused(void **state)
     buf_free(&packed);
 }
 
+/* --- the index --- */
+
+static void expect_index(const struct pool *pool)
+{
+    for (size_t b = 0; b < pool->n_buckets; b++) {
+        uint64_t cells = 0, n_cells = 0;
+        for (uint32_t k = pool_start(pool, b); k < pool_start(pool, b + 1); k++) {
+            uint32_t entry = pool->entries[k];
+            uint64_t spot = pool_spot(pool, pool->hashes[entry & pool->place_mask]);
+            uint64_t cell = UINT64_C(1) << ((uint32_t)spot >> POOL_CELL_SHIFT);
+            assert_int_equal(spot >> 32, b);
+            assert_int_equal(entry | pool->place_mask, (uint32_t)spot | pool->place_mask);
+            assert_true(k == pool_start(pool, b) || entry > pool->entries[k - 1]);
+            n_cells += (cells & cell) == 0;
+            cells |= cell;
+        }
+        assert_true(pool->cells[b] == cells);
+        assert_int_equal((pool->starts[b] & POOL_SHARED) != 0, n_cells < pool_start(pool, b + 1) - pool_start(pool, b));
+    }
+    for (size_t b = pool->n_buckets; b < pool->n_buckets + 2; b++) {
+        assert_true(pool->cells[b] == 0 && pool->starts[b] == pool->n);
+    }
+}
+
+/* Some n ids whose hashes are in one small range, as chance alone makes none: a cell has many items then. */
+static void pack_neighbours(struct buf *packed, size_t n, unsigned bits)
+{
+    char id[24];
+    for (unsigned i = 0; n > 0; i++) {
+        snprintf(id, sizeof id, "near-%07u", i);
+        if (hash_id(SEED, slice_str(id)) >> (64 - bits) == 1) {
+            pack(packed, id);
+            n--;
+        }
+    }
+}
+
+static void the_index_is_in_order(void **state)
+{
+    (void)state;
+    static const unsigned sizes[] = {1, 2, 4, 5, 6, 9, 10, 63, 64, 65, 1000, 4096, 65536, 300000};
+    struct buf packed = {0};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        pack_numbers(&packed, 0, sizes[i]);
+        struct pool *pool = make(NULL, &packed), *other = NULL;
+        struct err err = {0};
+        expect_index(pool);
+        assert_int_equal(pool_rename(pool, slice_str("a longer name"), &budget, UINT64_MAX, &other, &err), 0);
+        expect_index(other);
+        pool_release(pool);
+        pack_neighbours(&packed, 300, 10);
+        pool = make(other, &packed);
+        expect_index(pool);
+        pool_release(other);
+        pool_release(pool);
+    }
+    buf_free(&packed);
+    assert_int_equal(budget.used, 0);
+}
+
 /* --- the other way round --- */
 
-/* A user of any filters, staged plays, deliveries and exceptions, of items of the pools and of others: both ways say
- * the same. */
+enum { LINE_MOST = 60000, PARTS = 7, POSITIONS_MOST = 6000, OTHERS = 300 };
+
+/* A user, and pools that they are asked about. */
+struct question {
+    uint64_t random;
+    struct pool_line line;
+    uint64_t hashes[LINE_MOST];
+    struct store_view view;
+    struct store_month months[2];
+    uint32_t positions[PARTS][POSITIONS_MOST];
+    uint8_t tails[PARTS][POSITIONS_MOST];
+    struct store_play plays[OTHERS];
+    struct store_delivery deliveries[OTHERS];
+    uint64_t exceptions[OTHERS];
+    uint64_t hidden; /* seed of what hide() takes out */
+};
+
+static size_t any_below(struct question *q, size_t limit)
+{
+    return (size_t)random_below(&q->random, limit);
+}
+
+/* Small ones, large ones, and some whose items lie together. */
+static void make_line(struct question *q)
+{
+    struct buf packed = {0};
+    q->line = (struct pool_line){0};
+    for (size_t n = 1 + any_below(q, 3); q->line.n_pools < n;) {
+        unsigned from = (unsigned)any_below(q, 3000);
+        pack_numbers(&packed, from, from + 1 + (unsigned)any_below(q, (size_t)10 << any_below(q, 11)));
+        if (any_below(q, 4) == 0) {
+            pack_neighbours(&packed, 1 + any_below(q, 200), 8 + (unsigned)any_below(q, 4));
+        }
+        pool_line_add(&q->line, make(NULL, &packed));
+    }
+    assert_true(q->line.n <= LINE_MOST);
+    pool_line_hashes(&q->line, q->hashes);
+    buf_free(&packed);
+}
+
+static uint64_t any_hash(struct question *q)
+{
+    return any_below(q, 3) > 0 ? q->hashes[any_below(q, q->line.n)] : random_next(&q->random);
+}
+
+static void make_part(struct question *q, struct filter_part *part, size_t p)
+{
+    static const uint64_t ranges[PARTS] = {FILTER_LIVE_M,    FILTER_LIVE_M >> FILTER_GRAIN, 1, 1000, 77777, 123456789,
+                                           FILTER_LIVE_M - 1};
+    bool coarse = p == 1 || (p > 1 && p < 6 && any_below(q, 2) > 0);
+    *part = (struct filter_part){.positions = q->positions[p], .m = ranges[p], .coarse = coarse};
+    uint32_t n = (uint32_t)any_below(q, (size_t)2 << any_below(q, 12));
+    n = n < POSITIONS_MOST ? n : POSITIONS_MOST;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t hash = any_hash(q);
+        part->positions[i] = filter_part_live(part) && coarse ? (uint32_t)(hash >> (32 + FILTER_GRAIN))
+                                                              : filter_part_position(part, hash);
+    }
+    part->n = filter_sort(part->positions, n, NULL);
+    if (p == 0 && any_below(q, 2) > 0) { /* fine: with the tails of some of its items, of others, and open ones */
+        part->fine = true;
+        part->tails = q->tails[p];
+        for (uint32_t i = 0; i < part->n; i++) {
+            part->tails[i] = (uint8_t)any_below(q, 4);
+        }
+        for (size_t i = 0; i < q->line.n; i++) {
+            uint32_t at = filter_part_position(part, q->hashes[i]);
+            for (uint32_t k = (uint32_t)(i % 7); k < part->n; k += 7) {
+                part->tails[k] = part->positions[k] == at ? filter_tail(q->hashes[i]) : part->tails[k];
+            }
+        }
+    }
+}
+
+static void make_view(struct question *q)
+{
+    q->view = (struct store_view){.months = q->months,
+                                  .n_months = 2,
+                                  .plays = q->plays,
+                                  .n_plays = any_below(q, OTHERS),
+                                  .deliveries = q->deliveries,
+                                  .n_deliveries = any_below(q, OTHERS),
+                                  .exceptions = q->exceptions,
+                                  .n_exceptions = any_below(q, 2) * any_below(q, OTHERS)};
+    q->months[0].filter.n_parts = q->months[1].filter.n_parts = 0;
+    for (size_t p = 0; p < PARTS; p++) {
+        if (any_below(q, 3) > 0) {
+            struct filter *f = &q->months[p % 2].filter;
+            make_part(q, &f->parts[f->n_parts++], p);
+        }
+    }
+    const bool again = any_below(q, 2) > 0; /* the first items were delivered last */
+    for (size_t i = 0; i < OTHERS; i++) {
+        q->plays[i].hash = any_hash(q);
+        q->deliveries[i].hash = again && i < q->line.n ? q->hashes[i] : any_hash(q);
+        q->exceptions[i] = any_hash(q);
+    }
+}
+
+/* As sessions and repeats take some out: each item always or never. */
+static bool is_hidden(const struct question *q, size_t i)
+{
+    uint64_t state = q->hidden + i;
+    return random_below(&state, 3) == 0;
+}
+
+static size_t hide_some(void *arg, size_t from, size_t n, uint8_t *unseen)
+{
+    const struct question *q = arg;
+    size_t hidden = 0;
+    for (size_t i = from; i < from + n; i++) {
+        const uint8_t bit = (uint8_t)(0x80 >> i % 8);
+        if ((unseen[i / 8] & bit) != 0 && is_hidden(q, i)) {
+            unseen[i / 8] = (uint8_t)(unseen[i / 8] & ~bit);
+            hidden++;
+        }
+    }
+    return hidden;
+}
+
+/* What is answered along the line, beside what the probe says of each candidate; with a limit, as far as that goes. */
+static void ask_along(struct question *q, struct view_probe *probe, const uint8_t *unseen, size_t enough)
+{
+    static uint8_t bits[LINE_MOST / 8 + 2];
+    struct err err = {0};
+    struct query along = {.kind = QUERY_FILTER,
+                          .line = &q->line,
+                          .n = q->line.n,
+                          .unseen = bits,
+                          .hide = hide_some,
+                          .hide_arg = q,
+                          .enough = enough,
+                          .most = LINE_MOST};
+    assert_int_equal(view_probe_filter(probe, &q->view, &along, &err), 0);
+    size_t n = 0, i = 0;
+    for (; i < along.n_tested; i++) {
+        bool expected = (unseen[i / 8] & 0x80 >> i % 8) != 0 && !is_hidden(q, i);
+        assert_int_equal((bits[i / 8] & 0x80 >> i % 8) != 0, expected);
+        n += expected;
+    }
+    assert_int_equal(along.n_unseen, n);
+    assert_true(i == q->line.n || (enough > 0 && n >= enough));
+}
+
+/* A user of any filters, staged plays, deliveries and exceptions, of items of the pools and of others, asked about all
+ * of them or a few, with sessions or without: both ways say the same. */
 static void both_ways_say_the_same(void **state)
 {
     (void)state;
-    enum { PARTS = 6, MOST = 400, OTHERS = 40 };
-    static const uint64_t ranges[] = {FILTER_LIVE_M, FILTER_LIVE_M >> FILTER_GRAIN, 1, 1000, 77777, 123456789};
-    static struct store_month months[1];
-    static uint32_t positions[PARTS][MOST];
-    static struct store_play plays[OTHERS];
-    static uint64_t exceptions[OTHERS], hashes[20000];
-    static uint8_t one[20000 / 8 + 2], other[20000 / 8 + 2];
+    static struct question q;
+    static uint8_t one[LINE_MOST / 8 + 2], other[LINE_MOST / 8 + 2];
     struct view_probe probe;
     struct err err = {0};
-    uint64_t random = 3;
+    q.random = 3;
     assert_int_equal(view_probe_init(&probe, &err), 0);
-    for (int round = 0; round < 60; round++) {
-        struct buf packed = {0};
-        struct pool_line line = {0};
-        struct pool *pools[3];
-        for (int k = 0; k < 1 + round % 3; k++) {
-            unsigned from = (unsigned)random_below(&random, 3000);
-            pack_numbers(&packed, from, from + 1 + (unsigned)random_below(&random, 5000));
-            pools[k] = make(NULL, &packed);
-            pool_line_add(&line, pools[k]);
+    for (int round = 0; round < 200; round++) {
+        make_line(&q);
+        make_view(&q);
+        q.hidden = random_next(&q.random);
+        struct query by_hash = {.kind = QUERY_FILTER, .hashes = q.hashes, .n = q.line.n, .unseen = one};
+        assert_int_equal(view_probe_filter(&probe, &q.view, &by_hash, &err), 0);
+        assert_int_equal(pool_match(&q.line, &q.view, other), by_hash.n_unseen);
+        assert_memory_equal(one, other, (q.line.n + 7) / 8);
+        ask_along(&q, &probe, one, 0);
+        ask_along(&q, &probe, one, 1 + any_below(&q, 40));
+        ask_along(&q, &probe, one, 1 + any_below(&q, q.line.n));
+        for (size_t k = 0; k < q.line.n_pools; k++) {
+            pool_release((struct pool *)q.line.pools[k]);
         }
-        pool_line_hashes(&line, hashes);
-        struct store_view view = {.months = months, .n_months = 1, .plays = plays, .exceptions = exceptions};
-        months[0].filter.n_parts = (unsigned)random_below(&random, PARTS + 1);
-        for (unsigned p = 0; p < months[0].filter.n_parts; p++) {
-            struct filter_part *part = &months[0].filter.parts[p];
-            bool coarse = p == 1 || (p > 2 && random_below(&random, 2) > 0);
-            *part = (struct filter_part){.positions = positions[p], .m = ranges[p], .coarse = coarse};
-            uint32_t n = (uint32_t)random_below(&random, MOST);
-            for (uint32_t i = 0; i < n; i++) {
-                bool theirs = random_below(&random, 3) > 0;
-                uint64_t hash = theirs ? hashes[random_below(&random, line.n)] : random_next(&random);
-                positions[p][i] =
-                    filter_part_live(part) && coarse ? (uint32_t)(hash >> 37) : filter_part_position(part, hash);
-            }
-            part->n = filter_sort(positions[p], n, NULL);
-        }
-        view.n_plays = (size_t)random_below(&random, OTHERS);
-        view.n_exceptions = (size_t)random_below(&random, OTHERS);
-        for (size_t i = 0; i < OTHERS; i++) {
-            plays[i].hash = hashes[random_below(&random, line.n)];
-            exceptions[i] = hashes[random_below(&random, line.n)];
-        }
-        struct query q = {.kind = QUERY_FILTER, .hashes = hashes, .n = line.n, .unseen = one};
-        assert_int_equal(view_probe_filter(&probe, &view, &q, &err), 0);
-        assert_int_equal(pool_match(&line, &view, other), q.n_unseen);
-        assert_memory_equal(one, other, (line.n + 7) / 8);
-        for (size_t k = 0; k < line.n_pools; k++) {
-            pool_release(pools[k]);
-        }
-        buf_free(&packed);
     }
     view_probe_free(&probe);
+    assert_int_equal(budget.used, 0);
+}
+
+/* Of one pool it pays always, of several as long as they outnumber what the user has. */
+static void it_pays_by_the_pools(void **state)
+{
+    (void)state;
+    struct buf packed = {0};
+    struct store_month month = {.filter = {.n_parts = 1, .parts = {{.n = 1000}}}};
+    struct store_view view = {.months = &month, .n_months = 1};
+    struct pool_line line = {0};
+    pack_numbers(&packed, 0, 600);
+    struct pool *pool = make(NULL, &packed);
+    pool_line_add(&line, pool);
+    assert_true(pool_match_pays(&line, &view));
+    pool_line_add(&line, pool);
+    assert_true(pool_match_pays(&line, &view)); /* 1,000 once more beside 1,200 */
+    pool_line_add(&line, pool);
+    assert_false(pool_match_pays(&line, &view));
+    pool_release(pool);
+    buf_free(&packed);
 }
 
 /* Ranges that begin in one bucket and end in the next: of so many some do, of each kind of part. */
@@ -266,10 +460,10 @@ static void no_position_is_missed(void **state)
     pool_line_add(&line, pool);
     uint32_t *positions = malloc(ITEMS * sizeof *positions), *scratch = malloc(ITEMS * sizeof *scratch);
     static const struct filter_part kinds[] = {
-        {.m = FILTER_LIVE_M},
-        {.m = FILTER_LIVE_M >> FILTER_GRAIN, .coarse = true},
-        {.m = 1000 * 1000 * 10},
-        {.m = 1000 * 1000 * 10 + 7, .coarse = true},
+        {.m = FILTER_LIVE_M},        {.m = FILTER_LIVE_M >> FILTER_GRAIN, .coarse = true},
+        {.m = 1000 * 1000 * 10},     {.m = 1000 * 1000 * 10 + 7, .coarse = true},
+        {.m = FILTER_LIVE_M - 1},    {.m = UINT64_C(3000000019)},
+        {.m = UINT64_C(4100000003)},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct filter_part *part = &month.filter.parts[0];
@@ -484,7 +678,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(hundred_pools_of_hundred_thousand_items),
         cmocka_unit_test(any_size_has_what_it_has),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(the_index_is_in_order),
         cmocka_unit_test(both_ways_say_the_same),
+        cmocka_unit_test(it_pays_by_the_pools),
         cmocka_unit_test(no_position_is_missed),
         TEST(they_outlive_kills),
         TEST(a_replacement_is_whole_or_none),

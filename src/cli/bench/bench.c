@@ -56,6 +56,7 @@ static const char help[] =
     "admin,\n"
     "                         which gets the seed\n"
     "      --limit N          with --pool: ask for the first N only, as items or indexes\n"
+    "      --deliver          with --limit of at most 100: and record them as delivered\n"
     "      --prepare          first record the users' plays, and flush the ring\n"
     "      --plays-per-month N   of each prepared user (200)\n"
     "      --months N         with plays, the current one included (4)\n"
@@ -188,6 +189,10 @@ static bool read_terms(struct bench *b, const struct texts *t, int *exit_code)
     terms->limit = (uint32_t)limit;
     if (good && limit > 0 && (!terms->pools || terms->form == BENCH_BITMAP)) {
         *exit_code = cli_misuse("bench", "--limit needs --pool, and --reply items or indexes");
+        good = false;
+    }
+    if (good && terms->deliver && (limit == 0 || limit > DELIVER_MAX)) {
+        *exit_code = cli_misuse("bench", "--deliver needs --limit of at most 100");
         good = false;
     }
     if (good && terms->hashes && (terms->pools || terms->form == BENCH_ITEMS)) {
@@ -477,6 +482,7 @@ int cli_bench(int argc, char **argv)
         {"pool", &b.terms.pools, NULL},
         {"hashes", &b.terms.hashes, NULL},
         {"limit", NULL, &t.limit},
+        {"deliver", &b.terms.deliver, NULL},
         {"prepare", &b.prepare, NULL},
         {"plays-per-month", NULL, &t.plays_per_month},
         {"months", NULL, &t.months},

@@ -349,7 +349,7 @@ static void add_pool(struct buf *body, const struct bench_terms *t, uint64_t num
     buf_addf(body, "$4\r\nPOOL\r\n$%zu\r\n%s\r\n", strlen(name), name);
     if (t->limit > 0) {
         int len = snprintf(limit, sizeof limit, "%" PRIu32, t->limit);
-        buf_addf(body, "$5\r\nLIMIT\r\n$%d\r\n%s\r\n", len, limit);
+        buf_addf(body, "$5\r\nLIMIT\r\n$%d\r\n%s\r\n%s", len, limit, t->deliver ? "$7\r\nDELIVER\r\n" : "");
     }
 }
 
@@ -476,7 +476,10 @@ int bench_works_new(const struct bench_terms *terms, struct bench_works **works,
     w->plays = (struct bench_work){"plays", 1, w, next_play, check_play};
     w->preparation = (struct bench_work){"preparation", 1, w, next_preparation, check_preparation};
     zipf_init(&w->zipf, terms->users, terms->skew);
-    uint32_t words = terms->pools ? terms->limit > 0 ? 8 : 6 : terms->hashes ? 8 : terms->candidates + 5;
+    uint32_t words = terms->deliver  ? 9
+                     : terms->pools  ? terms->limit > 0 ? 8 : 6
+                     : terms->hashes ? 8
+                                     : terms->candidates + 5;
     snprintf(w->question, sizeof w->question, "*%" PRIu32 "\r\n$6\r\nFILTER\r\n", words);
     snprintf(w->play, sizeof w->play, "*3\r\n$6\r\nPLAYED\r\n");
     struct random random = {1};

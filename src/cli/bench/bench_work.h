@@ -41,6 +41,7 @@ struct bench_terms {
     bool verify;    /* look into each answer */
     bool pools;     /* the lists are pools, and questions name them (bench_make_pools()) */
     uint32_t limit; /* with pools: only the first so many are asked for; 0: all */
+    bool deliver;   /* and recorded as delivered */
     bool hashes;    /* questions hold hashes instead of items, made with ... */
     uint64_t seed;  /* ... the server's (bench_read_seed()) */
 };
