@@ -13,7 +13,7 @@ static struct heartbeat *heartbeats;
 /* When heartbeat_watch() was called last (0: nobody watches), and since when it has been without a gap. */
 static _Atomic int64_t watched_us, awake_us;
 
-enum { GAP_US = 3 * HEARTBEAT_EVERY_MS * 1000 };
+enum { GAP_US = 3 * HEARTBEAT_EVERY_MS * 1000, NAP_NS = 1000000 };
 
 void heartbeat_begin(struct heartbeat *b, const char *name)
 {
@@ -27,14 +27,21 @@ void heartbeat_begin(struct heartbeat *b, const char *name)
     pthread_mutex_unlock(&mutex);
 }
 
+/* In naps, so that another heartbeat_stall() changes how long. */
+static void sleep_stalled(struct heartbeat *b)
+{
+    int64_t began = clock_stopwatch_us();
+    while (clock_stopwatch_us() - began < atomic_load_explicit(&b->stall_ms, memory_order_relaxed) * 1000) {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    atomic_store_explicit(&b->stall_ms, 0, memory_order_relaxed);
+}
+
 void heartbeat_now(struct heartbeat *b)
 {
     atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
-    int64_t stall = atomic_load_explicit(&b->stall_ms, memory_order_relaxed);
-    if (stall > 0) {
-        struct timespec t = {.tv_sec = (time_t)(stall / 1000), .tv_nsec = (long)(stall % 1000) * 1000000};
-        nanosleep(&t, NULL);
-        atomic_store_explicit(&b->stall_ms, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&b->stall_ms, memory_order_relaxed) > 0) {
+        sleep_stalled(b);
         atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
     }
 }
@@ -78,6 +85,7 @@ void heartbeat_end(struct heartbeat *b)
         }
     }
     pthread_mutex_unlock(&mutex);
+    sleep_stalled(b); /* whoever was told that it would be has found it in the list */
 }
 
 int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME])

@@ -235,7 +235,7 @@ enum outcome cmd_debug_stall(struct resp_client *s, const struct slice *args, si
     int64_t ms;
     enum outcome refused;
     char name[HEARTBEAT_NAME] = "";
-    if (!read_ms(s, args[3], 1, &ms, &refused)) {
+    if (!read_ms(s, args[3], 0, &ms, &refused)) {
         return refused;
     }
     if (args[2].len < sizeof name) {

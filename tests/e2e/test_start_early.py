@@ -2,16 +2,17 @@
 import contextlib
 import http.client
 import json
+import signal
 import sqlite3
 import time
 
 import pytest
 
-from conftest import PATIENCE, free_port
+from conftest import PATIENCE, free_port, run
 from resp import RespError
 
 ROWS = 300000
-STALL = 10 * 60 * 1000  # until it is killed
+STALL = 10 * 60 * 1000  # until it is killed, or goes on
 
 
 def stage(server):
@@ -23,7 +24,8 @@ def stage(server):
 
 @contextlib.contextmanager
 def held(server, ms):
-    """Starts it, and holds its recovery for so long; it is killed at the end, since a signal waits for the recovery. One that was over before that could be said is begun anew."""
+    """Starts it, and holds its recovery for so long; it is killed at the end, unless it has ended by then. A recovery that
+    was over before that could be said is begun anew."""
     deadline = time.monotonic() + PATIENCE * 4
     while time.monotonic() < deadline:
         server.spawn()
@@ -60,6 +62,21 @@ def taken(c, *command):
             return c.command(*command)
         except RespError as e:
             assert str(e).startswith("LOADING") and time.monotonic() < deadline, e
+
+
+def go_on(c):
+    c.command("DEBUG", "STALL", "recovery", 0)
+
+
+def told_to_stop(server, number=signal.SIGTERM):
+    """Sends the signal; returns once it was heard."""
+    said = f"stopping signal={number.name[3:]}"
+    heard = server.log().count(said)
+    server.process.send_signal(number)
+    deadline = time.monotonic() + PATIENCE
+    while server.log().count(said) == heard:
+        assert time.monotonic() < deadline and server.alive(), server.log()
+        time.sleep(0.01)
 
 
 def refused(c, *command):
@@ -122,4 +139,48 @@ def test_who_takes_none_yet(make_server, options):
         assert refused(c, "PLAYED", "u1", "new").startswith("LOADING")
         assert b"loading_takes_plays:0" in c.command("INFO", "persistence")
     server.start()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_while_it_recovers(make_server, number):
+    """It doesn't wait for the recovery, and loses nothing of what was staged before or taken meanwhile."""
+    server = make_server()
+    assert server.stop() == 0
+    stage(server)
+    ready = server.log().count(" ready ")
+    for life in range(2):
+        with held(server, STALL) as c:
+            assert taken(c, "PLAYED", "u1", f"new{life}", f"more{life}") == 2
+            told_to_stop(server, number)
+            go_on(c)
+            assert server.process.wait(PATIENCE) == 0, server.log()
+        assert server.log().count(" ready ") == ready
+        assert server.log().rstrip().endswith("info stopped")
+        assert server.sqlite("staging.db", "SELECT count(*) FROM staged") == str(ROWS + 2 * (life + 1))
+        assert not (server.data / "staging.db-wal").exists()
+    server.start()
+    with server.client() as c:
+        asked = [f"{word}{life}" for life in range(2) for word in ("new", "more")]
+        assert c.command("UNSEEN", "u1", *asked, "item1", "item1001", "never") == [b"never"]
+        c.command("RING", "FLUSH")
+        assert c.command("UNSEEN", "u1", *asked, "item1", f"item{ROWS - 999}", "never") == [b"never"]
+    assert server.stop() == 0
+    assert run("check", "--data", server.data).returncode == 0
+
+
+def test_told_twice_to_stop_while_it_recovers(make_server):
+    """A recovery that stands still, as on a disk that does not answer, keeps nobody from ending it."""
+    server = make_server()
+    assert server.stop() == 0
+    stage(server)
+    with held(server, STALL) as c:
+        assert taken(c, "PLAYED", "u1", "new") == 1
+        told_to_stop(server)
+        assert c.command("PLAYED", "u1", "late") == 1  # nothing has stopped yet
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 1, server.log()
+    server.start()
+    with server.client() as c:
+        assert c.command("UNSEEN", "u1", "new", "late", "item1", "never") == [b"never"]
     assert server.stop() == 0
