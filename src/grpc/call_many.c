@@ -115,7 +115,7 @@ enum call_step call_run_many(struct call *call, struct slice bytes)
     struct message m = {0};
     struct err err = {0};
     int code = !call_may_read(call)       ? err_set(&err, ERR_NOMEM, "out of memory for the message")
-               : service_dedup(c) == NULL ? (err.code = ERR_LOADING)
+               : service_dedup(c) == NULL ? service_loading(c->worker->pool->service, &err)
                                           : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
     if (code < 0) {
         return refuse(call, &err);

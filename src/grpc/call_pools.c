@@ -12,7 +12,7 @@ static bool begin(struct call *call, struct slice bytes, struct message *m)
     struct conn *c = &call->conn->conn;
     struct err err = {0};
     int code = !call_may_read(call)       ? err_set(&err, ERR_NOMEM, "out of memory for the message")
-               : service_dedup(c) == NULL ? (err.code = ERR_LOADING)
+               : service_dedup(c) == NULL ? service_loading(c->worker->pool->service, &err)
                                           : message_read(call->method, bytes, grpc_loop_of(c)->items, m, &err);
     const struct account *account = account_now(c->worker->pool->service, &call->login.who);
     code = code == 0 ? account_check(account, account_roles_for(&m->rq), &err) : code;

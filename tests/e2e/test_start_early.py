@@ -113,7 +113,6 @@ def test_plays_while_it_recovers(make_server):
             assert "loading:1" in shown and "loading_takes_plays:1" in shown
             status, why = ask(port, "GET", "/readyz")
             assert status == 503 and b"plays and deliveries are taken" in why
-            assert ask(port, "POST", "/v1/unseen", {"user": "u1", "items": ["a"]})[0] == 503
             assert b"\nunseen_loading 1\n" in ask(port, "GET", "/metrics")[1]
     server.start()
     with server.client() as c:
@@ -125,6 +124,50 @@ def test_plays_while_it_recovers(make_server):
         c.command("RING", "FLUSH")
         assert c.command("UNSEEN", "u2", "web0", "web1", "item2", "never") == [b"never"]
     assert server.stop() == 0
+
+
+WEB = [
+    ("POST", "/v1/unseen", {"user": "u1", "items": ["a"]}),
+    ("POST", "/v1/unseen:batch", {"users": ["u1"], "items": ["a"]}),
+    ("POST", "/v1/why", {"user": "u1", "item": "a"}),
+    ("POST", "/v1/block", {"session": "s", "ids": [1]}),
+    ("POST", "/v1/unblock", {"session": "s", "all": True}),
+    ("GET", "/v1/users/u1", None),
+    ("DELETE", "/v1/users/u1", None),
+    ("GET", "/v1/pools", None),
+    ("GET", "/v1/pools/p", None),
+    ("PUT", "/v1/pools/p", {"items": ["a"]}),
+    ("POST", "/v1/pools/p", {"items": ["a"]}),
+    ("DELETE", "/v1/pools/p", None),
+    ("GET", "/v1/seed", None),
+    ("GET", "/v1/ring", None),
+    ("GET", "/v1/months", None),
+]
+
+
+def test_http_while_it_recovers(make_server):
+    """Plays and deliveries are taken; whatever else is asked is 503, with when to come back and how far it is."""
+    port = free_port()
+    server = make_server(http=f"127.0.0.1:{port}")
+    assert server.stop() == 0
+    stage(server)
+    with held(server, STALL) as c:
+        assert taken(c, "PLAYED", "u1", "redis") == 1
+        assert ask(port, "POST", "/v1/played", {"user": "u1", "items": ["web"]})[0] == 200
+        assert ask(port, "POST", "/v1/delivered", {"user": "u1", "items": ["sent"]})[0] == 200
+        for method, path, body in WEB:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as asked:
+                asked.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"} if body else {})
+                answer = asked.getresponse()
+                problem = json.loads(answer.read())
+            assert answer.status == 503 and answer.headers["Retry-After"] == "1", (path, problem)
+            assert "recovering" in problem["type"] and "% of it is read" in problem["detail"], problem
+        told_to_stop(server)
+        go_on(c)
+        assert server.process.wait(PATIENCE) == 0
+    server.start()
+    with server.client() as c:
+        assert c.command("UNSEEN", "u1", "redis", "web", "sent", "item1", "never") == [b"never"]
 
 
 @pytest.mark.parametrize("options", [{"replica_ack": "replica"}, {"front_redis": "127.0.0.1:1"},
