@@ -5,7 +5,7 @@
 
 enum {
     MONTH_MAX = UINT16_MAX, /* that an index can hold */
-    AT_A_TIME = 32,         /* rows whose users are fetched side by side */
+    APART = 16,             /* rows between two steps of fetching what a row's user has */
 };
 
 /* Values are looked at themselves: each sqlite3_column_*() checks the statement anew, which took a third of the time.
@@ -97,16 +97,15 @@ int staged_row_add(struct staged *index, const struct staged_row *row)
 
 int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n)
 {
-    int64_t keys[AT_A_TIME];
     int result = 0;
-    for (size_t begin = 0; begin < n && result == 0; begin += AT_A_TIME) {
-        size_t end = n - begin < AT_A_TIME ? n : begin + AT_A_TIME;
-        for (size_t i = begin; i < end; i++) {
-            keys[i - begin] = rows[i].key;
+    for (size_t i = 0; i < n + STAGED_STEPS * APART && result == 0; i++) {
+        for (size_t step = 0; step < STAGED_STEPS; step++) {
+            if (i >= step * APART && i - step * APART < n) {
+                staged_prefetch(index, rows[i - step * APART].key, (int)step);
+            }
         }
-        staged_prefetch(index, keys, end - begin);
-        for (size_t i = begin; i < end && result == 0; i++) {
-            result = staged_row_add(index, &rows[i]);
+        if (i >= STAGED_STEPS * APART) {
+            result = staged_row_add(index, &rows[i - STAGED_STEPS * APART]);
         }
     }
     return result;

@@ -36,7 +36,7 @@ const char *staged_row_take(sqlite3_value *const *values, uint64_t seed, struct 
 /* Returns 0 or ERR_NOMEM. */
 int staged_row_add(struct staged *index, const struct staged_row *row);
 
-/* Adds them in their order, some at a time, so that what that touches is fetched side by side (staged_prefetch()).
+/* Adds them in their order, while what those behind will touch is fetched (staged_prefetch()).
  * Returns 0 or ERR_NOMEM. */
 int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n);
 
