@@ -13,7 +13,7 @@ static struct heartbeat *heartbeats;
 /* When heartbeat_watch() was called last (0: nobody watches), and since when it has been without a gap. */
 static _Atomic int64_t watched_us, awake_us;
 
-enum { GAP_US = 3 * HEARTBEAT_EVERY_MS * 1000, STALL_STEP_US = 10 * 1000 };
+enum { GAP_US = 3 * HEARTBEAT_EVERY_MS * 1000, NAP_NS = 1000000 };
 
 void heartbeat_begin(struct heartbeat *b, const char *name)
 {
@@ -27,24 +27,24 @@ void heartbeat_begin(struct heartbeat *b, const char *name)
     pthread_mutex_unlock(&mutex);
 }
 
-/* In steps, since it may be told another time meanwhile. */
-static void stand_still(struct heartbeat *b)
+/* In naps, so that another heartbeat_stall() changes how long. */
+static void sleep_stalled(struct heartbeat *b)
 {
-    const int64_t began_us = clock_stopwatch_us();
-    int64_t left_us;
-    while ((left_us = began_us + atomic_load(&b->stall_ms) * 1000 - clock_stopwatch_us()) > 0) {
-        int64_t us = left_us < STALL_STEP_US ? left_us : STALL_STEP_US;
-        nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
-    }
-    atomic_store(&b->stall_ms, 0);
-    atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
+    int64_t began = clock_stopwatch_us(), ms = atomic_load(&b->stall_ms);
+    do {
+        while (clock_stopwatch_us() - began < ms * 1000) {
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            ms = atomic_load(&b->stall_ms);
+        }
+    } while (!atomic_compare_exchange_strong(&b->stall_ms, &ms, 0)); /* it was told another time just now */
 }
 
 void heartbeat_now(struct heartbeat *b)
 {
     atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
     if (atomic_load_explicit(&b->stall_ms, memory_order_relaxed) > 0) {
-        stand_still(b);
+        sleep_stalled(b);
+        atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
     }
 }
 
@@ -87,6 +87,7 @@ void heartbeat_end(struct heartbeat *b)
         }
     }
     pthread_mutex_unlock(&mutex);
+    sleep_stalled(b); /* whoever was told that it would be has found it in the list */
 }
 
 int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME])

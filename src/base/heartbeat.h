@@ -50,8 +50,8 @@ struct heartbeat_age {
 };
 int heartbeat_ages(struct heartbeat_age *out, int max);
 
-/* For tests: the thread of this name sleeps for that time at its next heartbeat, as if it were stuck; one that sleeps
- * already goes by the new time, so that 0 wakes it. False: there is none. Any thread. */
+/* For tests: the thread of this name sleeps for that time at its next heartbeat, or its end, as if it were stuck; 0:
+ * one that sleeps goes on. False: there is none. Any thread. */
 bool heartbeat_stall(const char *name, int64_t ms);
 
 #endif

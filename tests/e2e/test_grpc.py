@@ -1,16 +1,19 @@
 """gRPC as its clients see it: operations, statuses, deadlines, streams, health, logins, the end."""
 import concurrent.futures
 import queue
+import re
 import threading
 import time
 
 import pytest
 
-from conftest import DAY, PATIENCE, START, run
+from conftest import DAY, PATIENCE, REPO, START, free_port, run
 from test_http import Asker
 from test_metrics import scrape
+from test_start_early import STALL, go_on, held, stage, taken, told_to_stop
 from unseen_grpc import Grpc, grpc, grpc_address
 
+LOADING = r"Redis is loading the dataset in memory: \d+ % of what was staged is read"
 ITEMS = [f"item-{i}" for i in range(10000)]
 
 
@@ -175,6 +178,55 @@ def test_reflection(calls):
         (reply,) = calls.raw(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo", iter([b"\x3a\x01*"]),
                              "stream_stream")
         assert b"unseen.v1.Unseen" in reply
+
+
+# --- the start ---
+
+def test_while_what_was_staged_is_read(make_server):
+    """Plays are taken, over streams too; whatever else is asked is UNAVAILABLE, and says how far it is."""
+    address = f"127.0.0.1:{free_port()}"
+    server = make_server(grpc=address)
+    assert server.stop() == 0
+    stage(server)
+    with held(server, STALL) as c, Grpc(server, address) as g:
+        assert taken(c, "PLAYED", "u1", "redis") == 1
+        assert g.ask("Played", user="u1", items=["one", "two"], tag=7).count == 2
+        assert g.ask("Played", user="u1", items=["at"], at=START - DAY).count == 1
+        assert g.ask("Delivered", user="u1", items=["sent"]).count == 1
+        plays = [g.pb.RecordRequest(user="u1", items=[f"s{i}"], tag=i) for i in range(3)]
+        assert sorted(reply.tag for reply in g.stream(iter(plays))) == [0, 1, 2]
+        questions = {
+            "Filter": dict(user="u1", items=["a"]),
+            "Why": dict(user="u1", item="a"),
+            "History": dict(user="u1"),
+            "Forget": dict(user="u1", all=True),
+            "Block": dict(session="s", ids=["1"]),
+            "Unblock": dict(session="s", all=True),
+            "PoolSet": dict(pool="p", items=["a"]),
+            "PoolAdd": dict(pool="p", items=["a"]),
+            "PoolRename": dict(pool="p", rename="q"),
+            "PoolDrop": dict(pool="p"),
+            "PoolList": {},
+            "PoolGet": dict(pool="p"),
+        }
+        for method, fields in questions.items():
+            status, text = g.refused(method, **fields)
+            assert status == "UNAVAILABLE" and re.fullmatch(LOADING, text), (method, status, text)
+        request, method = g.method("FilterMany", "unary_stream")
+        with pytest.raises(grpc.RpcError) as caught:
+            list(method(request(users=["u1", "u2"], items=["a"]), timeout=PATIENCE))
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE and re.fullmatch(LOADING, caught.value.details())
+        services = {line.split()[1] for line in (REPO / "proto/unseen/v1/unseen.proto").read_text().splitlines()
+                    if line.startswith("  rpc ")}
+        assert {name.split("(")[0] for name in services} == {*questions, "FilterMany", "Played", "PlayedStream", "Delivered"}
+        assert g.raw("/grpc.health.v1.Health/Check", b"") == b"\x08\x02"
+        told_to_stop(server)
+        go_on(c)
+        assert server.process.wait(PATIENCE) == 0
+    server.start()
+    with Grpc(server, address) as g:
+        items = ["redis", "one", "two", "at", "sent", "s0", "s1", "s2", "item1", "never"]
+        assert list(g.ask("Filter", reply=2, user="u1", items=items).items) == ["never"]
 
 
 # --- the end ---

@@ -2,16 +2,17 @@
 import contextlib
 import http.client
 import json
+import signal
 import sqlite3
 import time
 
 import pytest
 
-from conftest import PATIENCE, free_port
+from conftest import PATIENCE, free_port, run
 from resp import RespError
 
 ROWS = 300000
-STALL = 10 * 60 * 1000  # until it is killed
+STALL = 10 * 60 * 1000  # until it is killed, or goes on
 
 
 def stage(server):
@@ -23,7 +24,8 @@ def stage(server):
 
 @contextlib.contextmanager
 def held(server, ms):
-    """Starts it, and holds its recovery for so long; it is killed at the end, since a signal waits for the recovery. One that was over before that could be said is begun anew."""
+    """Starts it, and holds its recovery for so long; it is killed at the end, unless it has ended by then. A recovery that
+    was over before that could be said is begun anew."""
     deadline = time.monotonic() + PATIENCE * 4
     while time.monotonic() < deadline:
         server.spawn()
@@ -62,6 +64,21 @@ def taken(c, *command):
             assert str(e).startswith("LOADING") and time.monotonic() < deadline, e
 
 
+def go_on(c):
+    c.command("DEBUG", "STALL", "recovery", 0)
+
+
+def told_to_stop(server, number=signal.SIGTERM):
+    """Sends the signal; returns once it was heard."""
+    said = f"stopping signal={number.name[3:]}"
+    heard = server.log().count(said)
+    server.process.send_signal(number)
+    deadline = time.monotonic() + PATIENCE
+    while server.log().count(said) == heard:
+        assert time.monotonic() < deadline and server.alive(), server.log()
+        time.sleep(0.01)
+
+
 def refused(c, *command):
     try:
         return c.command(*command)
@@ -96,7 +113,6 @@ def test_plays_while_it_recovers(make_server):
             assert "loading:1" in shown and "loading_takes_plays:1" in shown
             status, why = ask(port, "GET", "/readyz")
             assert status == 503 and b"plays and deliveries are taken" in why
-            assert ask(port, "POST", "/v1/unseen", {"user": "u1", "items": ["a"]})[0] == 503
             assert b"\nunseen_loading 1\n" in ask(port, "GET", "/metrics")[1]
     server.start()
     with server.client() as c:
@@ -108,6 +124,50 @@ def test_plays_while_it_recovers(make_server):
         c.command("RING", "FLUSH")
         assert c.command("UNSEEN", "u2", "web0", "web1", "item2", "never") == [b"never"]
     assert server.stop() == 0
+
+
+WEB = [
+    ("POST", "/v1/unseen", {"user": "u1", "items": ["a"]}),
+    ("POST", "/v1/unseen:batch", {"users": ["u1"], "items": ["a"]}),
+    ("POST", "/v1/why", {"user": "u1", "item": "a"}),
+    ("POST", "/v1/block", {"session": "s", "ids": [1]}),
+    ("POST", "/v1/unblock", {"session": "s", "all": True}),
+    ("GET", "/v1/users/u1", None),
+    ("DELETE", "/v1/users/u1", None),
+    ("GET", "/v1/pools", None),
+    ("GET", "/v1/pools/p", None),
+    ("PUT", "/v1/pools/p", {"items": ["a"]}),
+    ("POST", "/v1/pools/p", {"items": ["a"]}),
+    ("DELETE", "/v1/pools/p", None),
+    ("GET", "/v1/seed", None),
+    ("GET", "/v1/ring", None),
+    ("GET", "/v1/months", None),
+]
+
+
+def test_http_while_it_recovers(make_server):
+    """Plays and deliveries are taken; whatever else is asked is 503, with when to come back and how far it is."""
+    port = free_port()
+    server = make_server(http=f"127.0.0.1:{port}")
+    assert server.stop() == 0
+    stage(server)
+    with held(server, STALL) as c:
+        assert taken(c, "PLAYED", "u1", "redis") == 1
+        assert ask(port, "POST", "/v1/played", {"user": "u1", "items": ["web"]})[0] == 200
+        assert ask(port, "POST", "/v1/delivered", {"user": "u1", "items": ["sent"]})[0] == 200
+        for method, path, body in WEB:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as asked:
+                asked.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"} if body else {})
+                answer = asked.getresponse()
+                problem = json.loads(answer.read())
+            assert answer.status == 503 and answer.headers["Retry-After"] == "1", (path, problem)
+            assert "recovering" in problem["type"] and "% of it is read" in problem["detail"], problem
+        told_to_stop(server)
+        go_on(c)
+        assert server.process.wait(PATIENCE) == 0
+    server.start()
+    with server.client() as c:
+        assert c.command("UNSEEN", "u1", "redis", "web", "sent", "item1", "never") == [b"never"]
 
 
 @pytest.mark.parametrize("options", [{"replica_ack": "replica"}, {"front_redis": "127.0.0.1:1"},
@@ -125,20 +185,45 @@ def test_who_takes_none_yet(make_server, options):
     assert server.stop() == 0
 
 
-def test_each_question_of_grpc_says_how_far_it_is(make_server):
-    made = pytest.importorskip("unseen_grpc")
-    port = free_port()
-    server = make_server(grpc=f"127.0.0.1:{port}")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_while_it_recovers(make_server, number):
+    """It doesn't wait for the recovery, and loses nothing of what was staged before or taken meanwhile."""
+    server = make_server()
     assert server.stop() == 0
     stage(server)
-    about = {"Filter": dict(user="u", items=["a"]), "FilterMany": dict(users=["u"], items=["a"]), "PoolList": {},
-             "PoolGet": dict(pool="p")}
-    with held(server, STALL), made.grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        for method, fields in about.items():
-            body = getattr(made.messages(), method + "Request")(**fields).SerializeToString()
-            with pytest.raises(made.grpc.RpcError) as caught:
-                list(channel.unary_stream(made.SERVICE + method)(body, timeout=PATIENCE))
-            assert caught.value.code() == made.grpc.StatusCode.UNAVAILABLE, method
-            assert "% of what was staged is read" in caught.value.details(), method
+    ready = server.log().count(" ready ")
+    for life in range(2):
+        with held(server, STALL) as c:
+            assert taken(c, "PLAYED", "u1", f"new{life}", f"more{life}") == 2
+            told_to_stop(server, number)
+            go_on(c)
+            assert server.process.wait(PATIENCE) == 0, server.log()
+        assert server.log().count(" ready ") == ready
+        assert server.log().rstrip().endswith("info stopped")
+        assert server.sqlite("staging.db", "SELECT count(*) FROM staged") == str(ROWS + 2 * (life + 1))
+        assert not (server.data / "staging.db-wal").exists()
     server.start()
+    with server.client() as c:
+        asked = [f"{word}{life}" for life in range(2) for word in ("new", "more")]
+        assert c.command("UNSEEN", "u1", *asked, "item1", "item1001", "never") == [b"never"]
+        c.command("RING", "FLUSH")
+        assert c.command("UNSEEN", "u1", *asked, "item1", f"item{ROWS - 999}", "never") == [b"never"]
+    assert server.stop() == 0
+    assert run("check", "--data", server.data).returncode == 0
+
+
+def test_told_twice_to_stop_while_it_recovers(make_server):
+    """A recovery that stands still, as on a disk that does not answer, keeps nobody from ending it."""
+    server = make_server()
+    assert server.stop() == 0
+    stage(server)
+    with held(server, STALL) as c:
+        assert taken(c, "PLAYED", "u1", "new") == 1
+        told_to_stop(server)
+        assert c.command("PLAYED", "u1", "late") == 1  # nothing has stopped yet
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 1, server.log()
+    server.start()
+    with server.client() as c:
+        assert c.command("UNSEEN", "u1", "new", "late", "item1", "never") == [b"never"]
     assert server.stop() == 0

@@ -51,8 +51,9 @@ def grpc_address(server):
 
 
 class Grpc:
-    def __init__(self, server, **options):
-        self.channel = grpc.insecure_channel(grpc_address(server), options=list(options.items()))
+    def __init__(self, server, address=None, **options):
+        """address: where the log does not say it yet."""
+        self.channel = grpc.insecure_channel(address or grpc_address(server), options=list(options.items()))
         self.pb = messages()
 
     def __enter__(self):

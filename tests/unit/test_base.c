@@ -740,7 +740,13 @@ static void test_beat(void **state)
     assert_int_equal(pthread_create(&waker, NULL, wake_first, NULL), 0);
     heartbeat_now(&first);
     assert_int_equal(pthread_join(waker, NULL), 0);
+    assert_true(heartbeat_stall("first", 60000));
+    assert_true(heartbeat_stall("first", 0));
+    heartbeat_now(&first);
+    assert_true(heartbeat_stall("first", 20));
+    before = clock_stopwatch_us();
     heartbeat_end(&first);
+    assert_true(clock_stopwatch_us() - before >= 20000);
     assert_false(heartbeat_stall("first", 1));
     heartbeat_end(&second);
     assert_int_equal(heartbeat_oldest_ms(NULL), 0);

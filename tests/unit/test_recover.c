@@ -24,6 +24,7 @@ struct between {
     void (*act)(struct between *b); /* at the first word of progress */
     const char *user;
     int told, recorded; /* recorded: the code */
+    int stop;           /* at that word; 0: at none */
     uint64_t rows, of;
     bool lower; /* progress went back, or beyond its end */
 };
@@ -33,7 +34,7 @@ static void record_one(struct between *b)
     b->recorded = record_at(b->f, STORE_PLAY, clock_wall_ms(), b->user, "between");
 }
 
-static void on_progress(void *arg, uint64_t rows, uint64_t of)
+static bool on_progress(void *arg, uint64_t rows, uint64_t of)
 {
     struct between *b = arg;
     b->lower = b->lower || rows < b->rows || rows > of || (b->told > 0 && of != b->of);
@@ -42,6 +43,7 @@ static void on_progress(void *arg, uint64_t rows, uint64_t of)
     if (b->told++ == 0 && b->act != NULL) {
         b->act(b);
     }
+    return b->told != b->stop;
 }
 
 static int begin_store(struct store_fixture *f, struct err *err)
@@ -186,6 +188,42 @@ static void test_closed_before_it_recovers(void **state)
     recover(f, &b);
     assert_true(seen(f, "u9", "early"));
     expect_all(f);
+}
+
+/* What is stopped amid it neither: where threads read, and where they don't, at whichever batch. */
+static void test_stopped_while_it_recovers(void **state)
+{
+    struct store_fixture *f = *state;
+    char user[16];
+    int stops = 0;
+    stage_old(f);
+    stage(f, 5, INT64_C(1) << 33, 20);
+    for (int stopped = 1; stopped == 1; stops += stopped) {
+        struct err err = {0};
+        snprintf(user, sizeof user, "k%d", stops);
+        struct between b = {.f = f, .act = record_one, .user = user, .stop = stops + 1};
+        begin(f);
+        int rc = f->store->ops->recover(f->store, on_progress, &b, &err);
+        assert_int_equal(rc, err.code);
+        assert_int_equal(b.recorded, 0);
+        stopped = rc < 0;
+        if (stopped) {
+            assert_int_equal(rc, ERR_CLOSED);
+            assert_int_equal(b.told, b.stop);
+            f->store->ops->close(f->store);
+        }
+    }
+    assert_true(stops > OLD / 512);
+    struct err err = {0};
+    assert_int_equal(f->store->ops->reader_open(f->store, &f->reader, &err), 0);
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i <= stops; i++) {
+            snprintf(user, sizeof user, "k%d", i);
+            assert_true(seen(f, user, "between"));
+        }
+        expect_all(f);
+        assert_int_equal(flush(f), 0);
+    }
 }
 
 /* --- order --- */
@@ -336,11 +374,17 @@ int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        TEST(test_taken_while_it_recovers),    TEST(test_taken_before_it_recovers),
-        TEST(test_killed_while_it_recovers),   TEST(test_closed_before_it_recovers),
-        TEST(test_order_of_deliveries),        TEST(test_forget_of_both),
-        TEST(test_memory_of_what_is_not_read), TEST(test_a_read_fails),
-        TEST(test_rows_that_cannot_be_read),   TEST(test_no_slot_is_empty),
+        TEST(test_taken_while_it_recovers),
+        TEST(test_taken_before_it_recovers),
+        TEST(test_killed_while_it_recovers),
+        TEST(test_closed_before_it_recovers),
+        TEST(test_stopped_while_it_recovers),
+        TEST(test_order_of_deliveries),
+        TEST(test_forget_of_both),
+        TEST(test_memory_of_what_is_not_read),
+        TEST(test_a_read_fails),
+        TEST(test_rows_that_cannot_be_read),
+        TEST(test_no_slot_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 #include "cli/serve/serve_front.h"
 #include "cli/serve/serve_lease.h"
 #include "cli/serve/serve_rados.h"
+#include "cli/serve/serve_recover.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
 #include "dedup/pools.h"
@@ -70,22 +71,6 @@ static void block_signals(sigset_t *set)
     sigaddset(set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, set, NULL);
     signal(SIGPIPE, SIG_IGN);
-}
-
-static void quit_at_once(int number)
-{
-    (void)number;
-    _exit(EXIT_FAILED);
-}
-
-/* While it stops, a second signal ends the process. What was acknowledged is durable at any time. */
-static void arm_second_signal(const sigset_t *set)
-{
-    struct sigaction action = {.sa_handler = quit_at_once};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    signal(SIGHUP, SIG_IGN);
-    pthread_sigmask(SIG_UNBLOCK, set, NULL);
 }
 
 static void log_start(const struct config *cfg, bool front_only)
@@ -223,50 +208,6 @@ static int open_store(const struct serve_config *config, struct store **store, s
     return rc;
 }
 
-/* While it recovers. */
-struct recovering {
-    struct server *server;
-    bool takes;
-};
-
-static void on_recovery(void *arg, uint64_t rows, uint64_t of)
-{
-    const struct recovering *r = arg;
-    server_recovering(r->server, rows, of);
-    serve_watch_recovery(rows, of, r->takes);
-}
-
-/* Whether nothing but the store has a say in whether a play is taken. A replica takes none, one whose writes wait for a
- * replica has none yet that could answer, and whoever needs a lock for writing does not have it yet. The mirror and the
- * front would miss it, since they listen to the feed only once the store has recovered. */
-static bool takes_early(const struct config *cfg, const struct store *store)
-{
-    bool alone =
-        cfg->replica_of[0] == '\0' && cfg->replica_failover == FAILOVER_NO && config_now(cfg)->replica_ack == ACK_LOCAL;
-    bool heard = cfg->legacy_mirror != 0 || front_is_wanted(cfg);
-    return store->ops->recover != NULL && alone && !heard;
-}
-
-/* early: what plays are recorded with meanwhile; it outlives the server's threads. */
-static int recover(const struct serve_config *config, struct server *server, struct dedup *dedup, struct dedup *early,
-                   struct err *err)
-{
-    struct recovering r = {server, takes_early(&config->cfg, dedup->store)};
-    int rc = 0;
-    if (r.takes && (rc = role_new(&config->cfg, dedup->store, &dedup->role, err)) == 0) {
-        *early = *dedup;
-        rc = server_record(server, early, err);
-    }
-    if (rc == 0) {
-        rc = store_recover(dedup->store, on_recovery, &r, err);
-    }
-    if (rc == 0 && !r.takes) {
-        rc =
-            config->front_only ? serve_front_role(dedup, err) : role_new(&config->cfg, dedup->store, &dedup->role, err);
-    }
-    return rc;
-}
-
 /* From the open ports to the signal. dedup->store is set once it is open. */
 static int run(struct serve_config *config, struct server *server, struct dedup *dedup, struct dedup *early,
                const sigset_t *signals, struct err *err)
@@ -282,7 +223,10 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     }
     log_start(cfg, config->front_only); /* not before: whoever can't start says why in one line */
     dedup_init(dedup, store, cfg);
-    rc = recover(config, server, dedup, early, err);
+    rc = serve_recover(config, server, dedup, early, signals, err);
+    if (rc == 1) {
+        return 0;
+    }
     if (rc == 0) {
         rc = start_sessions(dedup, err);
     }
@@ -333,7 +277,6 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         static struct serve_backup backup; /* the store may still answer it */
         backup = (struct serve_backup){.store = store, .cfg = cfg};
         serve_watch(signals, config, server, &backup);
-        arm_second_signal(signals);
     }
     registry_stop(dedup->registry); /* so that no more clients are sent here */
     return rc;

@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "cli/cli.h"
 #include "service/health.h"
 
 enum {
@@ -44,6 +46,29 @@ void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes)
         notify_send("STATUS=recovering%s: %" PRIu64 " of %" PRIu64 " staged rows read\nEXTEND_TIMEOUT_USEC=%d000000",
                     takes ? ", plays are taken" : "", rows, of, EXTEND_S);
     }
+}
+
+static void quit_at_once(int number)
+{
+    (void)number;
+    _exit(EXIT_FAILED);
+}
+
+/* What was acknowledged is durable at any time. */
+static void arm_second_signal(const sigset_t *set)
+{
+    struct sigaction action = {.sa_handler = quit_at_once};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGHUP, SIG_IGN);
+    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+}
+
+void serve_watch_stopping(int number, const sigset_t *signals)
+{
+    log_info("stopping", "signal=%s", sigabbrev_np(number));
+    notify_send("STOPPING=1\nSTATUS=stopping: what was begun is answered, both files are checkpointed");
+    arm_second_signal(signals);
 }
 
 static void tell_status(const struct watch *w, const char *before)
@@ -105,8 +130,7 @@ void serve_watch(const sigset_t *signals, struct serve_config *config, struct se
         if (number == SIGHUP) {
             reload(&w, config, server);
         } else if (number > 0) {
-            log_info("stopping", "signal=%s", sigabbrev_np(number));
-            notify_send("STOPPING=1\nSTATUS=stopping: what was begun is answered, both files are checkpointed");
+            serve_watch_stopping(number, signals);
             return;
         }
         look(&w);

@@ -17,8 +17,11 @@ void serve_watch_start(void);
 /* While the store recovers: asks for more time as long as it moves on. takes: plays are taken meanwhile. */
 void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes);
 
-/* The server is ready. Returns at SIGTERM or SIGINT. SIGHUP reads the configuration again. Meanwhile backups are made
- * by their schedule. */
+/* At SIGTERM or SIGINT: says so. From here on a second one ends the process. */
+void serve_watch_stopping(int number, const sigset_t *signals);
+
+/* The server is ready. Returns at SIGTERM or SIGINT, behind serve_watch_stopping(). SIGHUP reads the configuration
+ * again. Meanwhile backups are made by their schedule. */
 void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server,
                  struct serve_backup *backup);
 

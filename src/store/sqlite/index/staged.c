@@ -136,39 +136,40 @@ bool staged_is(const struct staged_user *entry, int64_t key, struct slice id)
     return user_is(entry, key, id);
 }
 
-/* Three steps, since each is where the next one's address stands: the user's cell, the user, their last chunk. A cell
- * may hold another user, who came first: then the fetch was for nothing. */
-void staged_prefetch(const struct staged *s, const int64_t *keys, size_t n)
+static struct staged_user *user_in(const struct table *table, size_t at)
 {
-    enum { AT_A_TIME = 16, LINE = 64 };
-    struct staged_user *users[AT_A_TIME];
-    while (n > 0) {
-        size_t m = n < AT_A_TIME ? n : AT_A_TIME;
-        for (size_t i = 0; i < m; i++) {
-            struct table *table = atomic_load_explicit(&s->shards[shard_of(keys[i])].table, memory_order_relaxed);
-            users[i] = NULL;
-            if (table != NULL) {
-                __builtin_prefetch(&table->cells[(size_t)keys[i] & table->mask]);
-            }
-        }
-        for (size_t i = 0; i < m; i++) {
-            struct table *table = atomic_load_explicit(&s->shards[shard_of(keys[i])].table, memory_order_relaxed);
-            if (table != NULL) {
-                size_t at = (size_t)keys[i] & table->mask;
-                users[i] = atomic_load_explicit(&table->cells[at], memory_order_relaxed);
-            }
-            if (users[i] != NULL) {
-                __builtin_prefetch(users[i]);
-                __builtin_prefetch((const char *)users[i] + LINE);
-            }
-        }
-        for (size_t i = 0; i < m; i++) {
-            if (users[i] != NULL && users[i]->last != NULL) {
-                __builtin_prefetch(&users[i]->last->plays[users[i]->used]);
-            }
-        }
-        keys += m;
-        n -= m;
+    return atomic_load_explicit(&table->cells[at & table->mask], memory_order_relaxed);
+}
+
+static void prefetch_user(const struct staged_user *user)
+{
+    enum { LINE = 64 };
+    if (user != NULL) {
+        __builtin_prefetch(user);
+        __builtin_prefetch((const char *)user + LINE);
+    }
+}
+
+/* Each step is where the next one's address stands: the user's cell, the user, their last chunk. A cell may hold
+ * another user, who came first: then the next cell's is fetched. */
+void staged_prefetch(const struct staged *s, int64_t key, int step)
+{
+    const struct table *table = atomic_load_explicit(&s->shards[shard_of(key)].table, memory_order_relaxed);
+    if (table == NULL) {
+        return;
+    }
+    size_t at = (size_t)key & table->mask;
+    if (step == 0) {
+        __builtin_prefetch(&table->cells[at]);
+        return;
+    }
+    struct staged_user *user = user_in(table, at);
+    if (step == 1) {
+        prefetch_user(user);
+    } else if (user != NULL && user->key != key) {
+        prefetch_user(user_in(table, at + 1));
+    } else if (user != NULL && user->last != NULL) {
+        __builtin_prefetch(&user->last->plays[user->used]);
     }
 }
 

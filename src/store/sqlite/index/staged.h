@@ -50,9 +50,10 @@ struct staged_user *staged_user(struct staged *s, int64_t key, struct slice user
 /* Whether the entry is that user's. */
 bool staged_is(const struct staged_user *entry, int64_t key, struct slice user);
 
-/* Prefetches the memory that adding a row to each of these users will touch, for all users in parallel: one
- * staged_user() after the other would wait for each. Changes nothing. */
-void staged_prefetch(const struct staged *s, const int64_t *keys, size_t n);
+/* Prefetches the memory that adding a row to this user will touch, in steps, 0 to STAGED_STEPS - 1. Each looks at what
+ * the one before has fetched, so others' steps should lie between two of them. Changes nothing. */
+enum { STAGED_STEPS = 3 };
+void staged_prefetch(const struct staged *s, int64_t key, int step);
 
 /* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
 int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, int month, uint64_t id);

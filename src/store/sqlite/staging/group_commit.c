@@ -206,7 +206,11 @@ static void prefetch(const struct staged *index, const struct store_batch *batch
     while (n < PREFETCH && store_batch_next(batch, &at, &event)) {
         keys[n++] = event.key;
     }
-    staged_prefetch(index, keys, n);
+    for (int step = 0; step < STAGED_STEPS; step++) {
+        for (size_t i = 0; i < n; i++) {
+            staged_prefetch(index, keys[i], step);
+        }
+    }
 }
 
 /* Puts a committed batch into the open slot's index, up to the first row that fails: *id becomes that one's. */

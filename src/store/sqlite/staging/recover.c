@@ -25,10 +25,7 @@
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
-enum {
-    PROGRESS_ROWS = 65536, /* recovered between two words of progress */
-    ROW_BYTES = 48,        /* of memory, about: 35 where users have ten rows, over 100 where they have one */
-};
+enum { ROW_BYTES = 48 }; /* of memory, about: 35 where users have ten rows, over 100 where they have one */
 
 struct unread {
     int tables; /* 0: nothing is to be read */
@@ -175,19 +172,23 @@ static int sort_out(struct sqlite_store *s, int slot, const struct staged *index
     return 0;
 }
 
+static int tell_progress(struct recovery *r, struct err *err)
+{
+    return r->progress == NULL || r->progress(r->arg, r->rows, r->of)
+               ? 0
+               : err_set(err, ERR_CLOSED, "stopped while what was staged was read");
+}
+
 /* Also how much memory is still to be taken, and, to whoever waits for memory, that something moves. */
-static void rows_read(struct sqlite_store *s, uint64_t n)
+static int rows_read(struct sqlite_store *s, uint64_t n, struct err *err)
 {
     struct recovery *r = s->recovery;
-    uint64_t before = r->rows;
     r->rows += n;
     double left = r->rows < r->of ? (double)(r->of - r->rows) / (double)r->of : 0;
     atomic_store_explicit(&s->unread_bytes, (uint64_t)((double)r->bytes * left), memory_order_relaxed);
     atomic_store_explicit(&s->merged_bytes, (uint64_t)((double)r->bytes * (1 - left)), memory_order_relaxed);
     heartbeat_now(&r->heartbeat);
-    if (r->progress != NULL && before / PROGRESS_ROWS != r->rows / PROGRESS_ROWS) {
-        r->progress(r->arg, r->rows, r->of);
-    }
+    return tell_progress(r, err);
 }
 
 static uint64_t lowest_id(const struct unread *unread)
@@ -219,7 +220,9 @@ static int add_rows(struct sqlite_store *s, int n, struct slot_stream *stream, s
             staged_rows_add(index, batch->at, batch->n) < 0) {
             return out_of_memory(err);
         }
-        rows_read(s, read);
+        if (rows_read(s, read, err) < 0) {
+            return err->code;
+        }
     }
     return result;
 }
@@ -366,11 +369,8 @@ static void *recovery_main(void *arg)
     struct recovery *r = arg;
     struct db db;
     heartbeat_begin(&r->heartbeat, "recovery");
-    if (r->progress != NULL) {
-        r->progress(r->arg, r->rows, r->of);
-    }
-    int result = db_open(&db, r->s->folder, "staging", r->s->vfs, DB_READ, &r->err);
-    if (result == 0) {
+    int result = tell_progress(r, &r->err);
+    if (result == 0 && (result = db_open(&db, r->s->folder, "staging", r->s->vfs, DB_READ, &r->err)) == 0) {
         for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
             result = r->slots[i].tables > 0 ? read_slot(r->s, &db, i, &r->err) : 0;
         }

@@ -2,6 +2,9 @@
  * every n-th range, and puts its batches into a queue of its own. The caller takes them range by range, so that rows
  * come in the order of their ids, whoever read them. A queue holds more than a range: so while one range is taken, all
  * others who have a turn can read theirs. Ranges without rows are passed over, so that a gap in the ids costs nothing.
+ *
+ * A thread does not step from row to row: a statement gives all rows with SLOT_BATCH ids to a function, which costs a
+ * quarter less than stepping. The caller who reads alone steps, since their ids may be far apart.
  */
 #include "store/sqlite/staging/slot_stream.h"
 
@@ -20,6 +23,8 @@ struct reader {
     int64_t range; /* its number: the one under way, or the next */
     int table;     /* that it is of */
     bool in_range, had_rows;
+    int64_t next, last;         /* of a thread: ids of the range under way that are still to be read */
+    struct slot_batch *filling; /* by take_row() */
     pthread_t thread;
 
     pthread_mutex_t mutex;
@@ -67,41 +72,92 @@ static int64_t range_from(const struct reader *r)
     return stream->tables[r->table].first + (r->range - stream->begins[r->table]) * RANGE;
 }
 
-static void bind_range(const struct reader *r, sqlite3_stmt *stmt)
-{
-    const struct slot_table_rows *table = &r->stream->tables[r->table];
-    int64_t from = table->first, to = table->last;
-    if (r->stream->readers > 0) {
-        from = range_from(r);
-        to = from > table->last - RANGE ? table->last : from + RANGE - 1;
-    }
-    sqlite3_bind_int64(stmt, 1, from);
-    sqlite3_bind_int64(stmt, 2, to);
-}
-
-/* Fills a batch from the range under way. */
-static int fill(struct reader *r, struct slot_batch *batch, struct err *err)
+static void begin_batch(const struct reader *r, struct slot_batch *batch)
 {
     batch->n = batch->bytes = 0;
     batch->range = r->range;
+}
+
+static void end_batch(struct reader *r, struct slot_batch *batch, bool range_ends)
+{
+    batch->range_ends = range_ends;
+    r->in_range = !range_ends;
+    r->had_rows = r->had_rows || batch->n > 0;
+}
+
+static void note_row(struct slot_batch *batch, const char *problem)
+{
+    if (problem == NULL) {
+        copy_ids(batch, &batch->at[batch->n]);
+    }
+    batch->problem[batch->n++] = problem;
+}
+
+/* Fills a batch from the table under way, which is one range. */
+static int fill(struct reader *r, struct slot_batch *batch, struct err *err)
+{
+    begin_batch(r, batch);
     sqlite3_stmt *stmt = range_stmt(r, err);
     if (stmt != NULL && !r->in_range) {
-        bind_range(r, stmt);
-        r->in_range = true;
+        sqlite3_bind_int64(stmt, 1, r->stream->tables[r->table].first);
+        sqlite3_bind_int64(stmt, 2, r->stream->tables[r->table].last);
         r->had_rows = false;
     }
     int result = 1;
     while (batch->n < SLOT_BATCH && (result = db_step(r->db, stmt, err)) == 1) {
-        struct staged_row *row = &batch->at[batch->n];
-        const char *problem = staged_row_read(stmt, r->stream->seed, &r->months, row);
-        if (problem == NULL) {
-            copy_ids(batch, row);
-        }
-        batch->problem[batch->n++] = problem;
+        note_row(batch, staged_row_read(stmt, r->stream->seed, &r->months, &batch->at[batch->n]));
     }
-    batch->range_ends = result == 0;
-    r->in_range = result == 1;
-    r->had_rows = r->had_rows || batch->n > 0;
+    end_batch(r, batch, result != 1);
+    return result < 0 ? result : 0;
+}
+
+/* take_staged(). There are no more rows than ids, but in a table that is damaged. */
+static void take_row(sqlite3_context *context, int n, sqlite3_value **values)
+{
+    (void)n;
+    struct reader *r = sqlite3_user_data(context);
+    struct slot_batch *batch = r->filling;
+    if (batch->n == SLOT_BATCH) {
+        sqlite3_result_error_code(context, SQLITE_CORRUPT);
+        return;
+    }
+    note_row(batch, staged_row_take(values, r->stream->seed, &r->months, &batch->at[batch->n]));
+}
+
+static void took_all(sqlite3_context *context)
+{
+    (void)context;
+}
+
+static void begin_range(struct reader *r)
+{
+    int64_t last = r->stream->tables[r->table].last;
+    r->next = range_from(r);
+    r->last = last - r->next < RANGE ? last : r->next + RANGE - 1;
+    r->had_rows = false;
+}
+
+/* The same by a thread, from SLOT_BATCH ids of the range under way. */
+static int fill_ahead(struct reader *r, struct slot_batch *batch, struct err *err)
+{
+    begin_batch(r, batch);
+    if (!r->in_range) {
+        begin_range(r);
+    }
+    bool ends = r->last - r->next < SLOT_BATCH;
+    sqlite3_stmt *stmt = db_stmt_for(r->db, SQL_STAGED_TAKE, r->stream->tables[r->table].table, err);
+    if (stmt == NULL) {
+        return err->code;
+    }
+    sqlite3_bind_int64(stmt, 1, r->next);
+    sqlite3_bind_int64(stmt, 2, ends ? r->last : r->next + SLOT_BATCH - 1);
+    r->filling = batch;
+    int result = db_step(r->db, stmt, err);
+    if (result == 1) {
+        sqlite3_reset(stmt);
+    }
+    r->next += ends ? 0 : SLOT_BATCH;
+    end_batch(r, batch, ends);
     return result < 0 ? result : 0;
 }
 
@@ -175,7 +231,7 @@ static int read_all(struct reader *r, struct err *err)
     int more = 1;
     while (more == 1 && wait_for_room(r)) {
         struct slot_batch *batch = r->ahead[r->filled % SLOT_AHEAD];
-        more = fill(r, batch, err);
+        more = fill_ahead(r, batch, err);
         if (more < 0) {
             break;
         }
@@ -184,10 +240,15 @@ static int read_all(struct reader *r, struct err *err)
         }
         more = r->in_range ? 1 : next_range(r, err);
     }
-    if (r->in_range) { /* the stream is closed amid it */
-        sqlite3_reset(range_stmt(r, err));
-    }
     return more < 0 ? more : 0;
+}
+
+static int add_function(struct reader *r, struct err *err)
+{
+    int flags = SQLITE_UTF8 | SQLITE_DIRECTONLY; /* no view or trigger of the file may call it */
+    int rc = sqlite3_create_function_v2(r->db->handle, "take_staged", STAGED_ROW_VALUES, flags, r, NULL, take_row,
+                                        took_all, NULL);
+    return rc == SQLITE_OK ? 0 : db_error(r->db, err, "take_staged()");
 }
 
 static void *reader_main(void *arg)
@@ -197,7 +258,7 @@ static void *reader_main(void *arg)
     struct err err = {0};
     int result = db_open(&r->own, stream->folder, "staging", stream->db->vfs, DB_READ, &err);
     if (result == 0) {
-        if ((result = db_begin_read(r->db, &err)) == 0) {
+        if ((result = add_function(r, &err)) == 0 && (result = db_begin_read(r->db, &err)) == 0) {
             result = db_end_read(r->db, read_all(r, &err), &err);
         }
         db_close(&r->own);

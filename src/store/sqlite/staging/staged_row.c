@@ -5,14 +5,13 @@
 
 enum {
     MONTH_MAX = UINT16_MAX, /* that an index can hold */
-    AT_A_TIME = 32,         /* rows whose users are fetched side by side */
+    APART = 16,             /* rows between two steps of fetching what a row's user has */
 };
 
 /* Values are looked at themselves: each sqlite3_column_*() checks the statement anew, which took a third of the time.
  * That is allowed where SQLite was told to take no mutexes (SQLITE_CONFIG_MULTITHREAD, db/db.c). */
-static bool read_id(sqlite3_stmt *stmt, int column, struct slice *out)
+static bool read_id(sqlite3_value *value, struct slice *out)
 {
-    sqlite3_value *value = sqlite3_column_value(stmt, column);
     int type = sqlite3_value_type(value);
     if (type != SQLITE_TEXT && type != SQLITE_BLOB) {
         return false;
@@ -33,35 +32,52 @@ static int month_of(struct staged_months *known, int64_t at_ms)
 }
 
 /* All but the hashes. */
-static const char *read_columns(sqlite3_stmt *stmt, struct staged_months *months, struct staged_row *out)
+static const char *read_values(sqlite3_value *const *values, struct staged_months *months, struct staged_row *out)
 {
-    int64_t kind = sqlite3_column_int64(stmt, 1);
+    int64_t kind = sqlite3_value_int64(values[1]);
     if (kind != STORE_PLAY && kind != STORE_DELIVERY) {
         return "it is neither a play nor a delivery";
     }
-    if (!read_id(stmt, 2, &out->user)) {
+    if (!read_id(values[2], &out->user)) {
         return "its user has not 1 to 255 bytes";
     }
-    if (!read_id(stmt, 3, &out->item)) {
+    if (!read_id(values[3], &out->item)) {
         return "its item has not 1 to 255 bytes";
     }
     out->kind = (enum store_kind)kind;
-    sqlite3_value *at = sqlite3_column_value(stmt, 4);
-    out->month = sqlite3_value_type(at) == SQLITE_INTEGER ? month_of(months, sqlite3_value_int64(at)) : -1;
+    bool is_time = sqlite3_value_type(values[4]) == SQLITE_INTEGER;
+    out->month = is_time ? month_of(months, sqlite3_value_int64(values[4])) : -1;
     return out->month >= 0 && out->month <= MONTH_MAX ? NULL : "its time is in no month";
+}
+
+static void get_values(sqlite3_stmt *stmt, sqlite3_value **out)
+{
+    for (int i = 0; i < STAGED_ROW_VALUES; i++) {
+        out[i] = sqlite3_column_value(stmt, i);
+    }
 }
 
 const char *staged_row_problem(sqlite3_stmt *stmt)
 {
     struct staged_row row;
     struct staged_months months = {0};
-    return read_columns(stmt, &months, &row);
+    sqlite3_value *values[STAGED_ROW_VALUES];
+    get_values(stmt, values);
+    return read_values(values, &months, &row);
 }
 
 const char *staged_row_read(sqlite3_stmt *stmt, uint64_t seed, struct staged_months *months, struct staged_row *out)
 {
-    out->id = (uint64_t)sqlite3_column_int64(stmt, 0);
-    const char *problem = read_columns(stmt, months, out);
+    sqlite3_value *values[STAGED_ROW_VALUES];
+    get_values(stmt, values);
+    return staged_row_take(values, seed, months, out);
+}
+
+const char *staged_row_take(sqlite3_value *const *values, uint64_t seed, struct staged_months *months,
+                            struct staged_row *out)
+{
+    out->id = (uint64_t)sqlite3_value_int64(values[0]);
+    const char *problem = read_values(values, months, out);
     if (problem == NULL) {
         out->key = hash_user_key(seed, out->user);
         out->hash = hash_id(seed, out->item);
@@ -81,16 +97,15 @@ int staged_row_add(struct staged *index, const struct staged_row *row)
 
 int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n)
 {
-    int64_t keys[AT_A_TIME];
     int result = 0;
-    for (size_t begin = 0; begin < n && result == 0; begin += AT_A_TIME) {
-        size_t end = n - begin < AT_A_TIME ? n : begin + AT_A_TIME;
-        for (size_t i = begin; i < end; i++) {
-            keys[i - begin] = rows[i].key;
+    for (size_t i = 0; i < n + STAGED_STEPS * APART && result == 0; i++) {
+        for (size_t step = 0; step < STAGED_STEPS; step++) {
+            if (i >= step * APART && i - step * APART < n) {
+                staged_prefetch(index, rows[i - step * APART].key, (int)step);
+            }
         }
-        staged_prefetch(index, keys, end - begin);
-        for (size_t i = begin; i < end && result == 0; i++) {
-            result = staged_row_add(index, &rows[i]);
+        if (i >= STAGED_STEPS * APART) {
+            result = staged_row_add(index, &rows[i - STAGED_STEPS * APART]);
         }
     }
     return result;

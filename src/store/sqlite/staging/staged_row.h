@@ -7,6 +7,8 @@
 #include "base/hash.h"
 #include "store/sqlite/index/staged.h"
 
+enum { STAGED_ROW_VALUES = 5 };
+
 struct staged_row {
     uint64_t id, hash; /* hash: the item's */
     enum store_kind kind;
@@ -27,10 +29,14 @@ struct staged_months {
 /* Reads each column once. NULL, or staged_row_problem(): then only the id is set. */
 const char *staged_row_read(sqlite3_stmt *stmt, uint64_t seed, struct staged_months *months, struct staged_row *out);
 
+/* The same of a row whose values a function was given, in the order of those statements. */
+const char *staged_row_take(sqlite3_value *const *values, uint64_t seed, struct staged_months *months,
+                            struct staged_row *out);
+
 /* Returns 0 or ERR_NOMEM. */
 int staged_row_add(struct staged *index, const struct staged_row *row);
 
-/* Adds them in their order, some at a time, so that what that touches is fetched side by side (staged_prefetch()).
+/* Adds them in their order, while what those behind will touch is fetched (staged_prefetch()).
  * Returns 0 or ERR_NOMEM. */
 int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n);
 
