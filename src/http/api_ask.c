@@ -51,13 +51,33 @@ bool question_read_form(struct http_request *rq, struct slice reply, enum questi
     return false;
 }
 
+size_t question_answer_max(enum question_form form, size_t n, size_t id_bytes)
+{
+    enum { ESCAPED = 6 }; /* bytes of JSON that a byte of text may take */
+    enum { OF_ITEM = 16, OF_INDEX = 8 };
+    return form == FORM_BITMAP    ? (bitmap_size(n) + 2) / 3 * 4
+           : form == FORM_INDEXES ? n * OF_INDEX
+                                  : id_bytes * ESCAPED + n * OF_ITEM;
+}
+
+bool question_may_answer(struct http_request *rq, size_t most, const char *what, const char *instead)
+{
+    struct err err;
+    if (conn_check_reply(&rq->conn->conn, most, what, instead, &err) < 0) {
+        http_refuse(rq, &err, false);
+        return false;
+    }
+    return true;
+}
+
 /* What is listed takes some 100 bytes of memory an item, which a bitmap doesn't. */
 static bool may_list(struct http_request *rq, const struct request *asked)
 {
     size_t n, id_bytes;
     request_pools_answer(&rq->conn->conn, asked, &n, &id_bytes);
     if (asked->form == FORM_BITMAP || n <= ITEMS_MAX) {
-        return true;
+        return question_may_answer(rq, question_answer_max(asked->form, n, id_bytes), "the answer",
+                                   "ask with a limit, or for a bitmap");
     }
     http_problem(rq, 400, "bad-request",
                  "the answer may list %zu items, and over HTTP at most %d: ask with a limit, or for a bitmap", n,

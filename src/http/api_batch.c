@@ -16,7 +16,6 @@
 enum {
     BESIDE_MAX = 64,                    /* of an answer: its braces and names */
     ERROR_MAX = REFUSAL_TEXT * 2 + 256, /* a problem */
-    ESCAPED = 6,                        /* bytes of JSON a byte of text may take */
 };
 
 struct http_batch {
@@ -172,11 +171,9 @@ static size_t answers_max(struct http_request *rq, const struct batch *b)
         return 0;
     }
     for (size_t i = 0; i < b->n_users; i++) {
-        user_bytes += b->users[i].len * ESCAPED;
+        user_bytes += question_answer_max(FORM_ITEMS, 0, b->users[i].len);
     }
-    size_t one = b->rq.form == FORM_BITMAP    ? (bitmap_size(n) + 2) / 3 * 4
-                 : b->rq.form == FORM_INDEXES ? n * 8
-                                              : id_bytes * ESCAPED + n * 16;
+    size_t one = question_answer_max(b->rq.form, n, id_bytes);
     return sizeof(struct http_batch) + user_bytes +
            b->n_users *
                (sizeof((struct http_batch *)NULL)->parts[0] + BESIDE_MAX + (one > ERROR_MAX ? one : ERROR_MAX));
@@ -187,12 +184,8 @@ static bool begin(struct http_request *rq, struct batch *b)
 {
     struct conn *c = &rq->conn->conn;
     size_t most = answers_max(rq, b);
-    struct err err;
-    if (conn_check_reply(c, most, "the answers", "ask with a limit, for bitmaps, or about fewer users", &err) < 0) {
-        http_refuse(rq, &err, false);
-        return false;
-    }
-    if (most == 0) {
+    if (most == 0 ||
+        !question_may_answer(rq, most, "the answers", "ask with a limit, for bitmaps, or about fewer users")) {
         return false;
     }
     struct http_batch *all = conn_has_room(c, BUDGET_REPLY, b->bytes + most)

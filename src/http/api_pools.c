@@ -155,9 +155,15 @@ enum http_outcome get_pool(struct http_request *rq)
     if (pool == NULL) {
         return http_nothing(rq, "unknown-pool", "there is no such pool");
     }
+    size_t first = (size_t)from < pool->n ? (size_t)from : pool->n;
+    size_t n = (size_t)count < pool->n - first ? (size_t)count : pool->n - first;
+    size_t id_bytes = n * ID_MAX < pool->id_bytes ? n * ID_MAX : pool->id_bytes;
+    if (!question_may_answer(rq, question_answer_max(FORM_ITEMS, n, id_bytes), "the page", "ask for fewer items")) {
+        return HTTP_DONE;
+    }
     struct pool_walk walk = {0};
     json_t *ids = json_array(), *told = about(pool);
-    for (size_t i = (size_t)from; i < pool->n && i < (size_t)from + (size_t)count; i++) {
+    for (size_t i = first; i < first + n; i++) {
         struct slice id = pool_item(pool, i, &walk);
         json_append(&ids, json_from_item(id));
     }

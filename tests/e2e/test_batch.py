@@ -234,7 +234,7 @@ def test_pools_are_listed_and_read_in_pages(server, users):
 
 
 def test_a_page_that_could_never_be_made_is_refused(make_server):
-    server = make_server(grpc="127.0.0.1:0", request_memory="16MiB")
+    server = make_server(grpc="127.0.0.1:0", http="127.0.0.1:0", request_memory="16MiB")
     ids = [f"{n:0250}" for n in range(20000)]
     with Grpc(server) as calls, server.client() as c:
         for at in range(0, len(ids), 4000):
@@ -245,6 +245,14 @@ def test_a_page_that_could_never_be_made_is_refused(make_server):
         with pytest.raises(RespError, match="ask for fewer items"):
             c.command("POOL", "GET", "wide", "0", "20000")
         assert flat(c.command("POOL", "GET", "wide", "0", "1"))["ids"] == [ids[0].encode()]
+    with Asker(server) as a:
+        told = a.bad(400, "bad-request", "GET", "/v1/pools/wide?count=10000")
+        assert "ask for fewer items" in told
+        assert a.good("GET", "/v1/pools/wide?count=100&from=19950")["ids"] == ids[19950:]
+        assert a.good("GET", "/v1/pools/wide?from=20001")["ids"] == []
+        told = a.bad(400, "bad-request", "POST", "/v1/unseen", {"user": "u", "pools": ["wide"]})
+        assert "ask with a limit, or for a bitmap" in told
+        assert a.good("POST", "/v1/unseen", {"user": "u", "pools": ["wide"], "limit": 2}) == {"items": ids[:2]}
 
 
 def test_who_may(make_server, folder):
