@@ -23,8 +23,9 @@ def redis(folder):
 
 @pytest.fixture
 def primary(make_server, redis):
-    """With some users, all of them in the front."""
+    """With some users, all of them in the front, where each play came as an event: it was full before."""
     server = make_server(http="127.0.0.1:0", front_redis=f"unix:{redis.socket}", front_users_rate="0")
+    until_in_step(server)
     with server.client() as c:
         for i in range(20):
             c.command("PLAYED", f"u{i}", "a", "b")
@@ -38,7 +39,11 @@ def status(server):
 
 
 def until_in_step(server):
-    wait(lambda: status(server)["state"] == b"in step" and status(server)["waiting"] == 0, lambda: status(server))
+    def in_step():
+        shown = status(server)
+        return shown["state"] == b"in step" and shown["full"] == 1 and shown["waiting"] == 0
+
+    wait(in_step, lambda: status(server))
 
 
 def front(server, *words, check=True):
