@@ -1,6 +1,5 @@
 """serve --front-only: questions answered from what stands in the front's Redis, without a folder. The test writes there
 what a writer would (src/front/layout.h), with blobs of a real folder."""
-import contextlib
 import json
 import re
 import struct
@@ -441,13 +440,15 @@ def test_redis_dies_and_comes_back(front, make_reader):
     until(reader, "the front can't be read", "UNSEEN", "u", "a", "b")
     front.redis.start()
     until(reader, [b"b"], "UNSEEN", "u", "a", "b")
-    answered = 0
-    for _ in range(20):  # connections that died are no error of a question, unless half of its patience is over
+    answered, deadline = 0, time.monotonic() + PATIENCE
+    while answered < 10:  # connections that died are no error of a question, unless half of its patience is over
         front.ask("CLIENT", "KILL", "TYPE", "normal")
-        with contextlib.suppress(RespError):
+        try:
             assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
             answered += 1
-    assert answered > 10
+        except RespError:  # on a busy machine it is, and Redis is lost for a moment: all that is asked then fails
+            assert time.monotonic() < deadline, (answered, reader.log()[-2000:])
+            until(reader, [b"b"], "UNSEEN", "u", "a", "b")
     front.ask("SCRIPT", "FLUSH")
     assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
     front.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
