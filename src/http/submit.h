@@ -21,8 +21,8 @@ bool question_read_form(struct http_request *rq, struct slice reply, enum questi
 bool question_take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
                               bool has_items, const struct json_ids *pools, bool has_pools);
 
-/* The same: how many bytes a list of so many candidates may take in an answer of that form, with the ids' own bytes; and
- * whether such an answer can ever be made. False: it is refused. */
+/* The same: how many bytes a list of so many candidates may take in an answer of that form, with the ids' own bytes;
+ * and whether such an answer can ever be made. False: it is refused. */
 size_t question_answer_max(enum question_form form, size_t n, size_t id_bytes);
 bool question_may_answer(struct http_request *rq, size_t most, const char *what, const char *instead);
 
