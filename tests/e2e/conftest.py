@@ -56,6 +56,18 @@ def run(*args, check=True, **kwargs):
 SECTIONS = ("legacy_", "kafka_", "registry_", "replica_", "front_")
 
 
+def in_time(ask, hopeless=lambda: False):
+    """What ask() answers. A machine that is busy with others may be too late with it: then it is asked again, unless there
+    is no hope."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except RespError as e:
+            if hopeless() or "not answered within question_timeout" not in str(e) or time.monotonic() > deadline:
+                raise
+
+
 def peak_memory(server):
     """The most bytes it was resident with so far; 0 with a sanitizer, which keeps what was freed for as long as it likes."""
     if "san" in BUILD.name:

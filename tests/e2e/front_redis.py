@@ -3,7 +3,7 @@ import contextlib
 import shutil
 import time
 
-from conftest import PATIENCE, free_port
+from conftest import free_port, in_time
 from old_redis import OldRedis, wait
 from partition import Wire
 from resp import RespError, flat
@@ -192,14 +192,7 @@ def unseen(server, user, *items):
 
 
 def unseen_in_time(server, user, *items):
-    """A machine that is busy with others may be too late with either tier: then it is asked again."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return unseen(server, user, *items)
-        except RespError as e:
-            if "not answered within question_timeout" not in str(e) or time.monotonic() > deadline:
-                raise
+    return in_time(lambda: unseen(server, user, *items))
 
 
 def by_front(server, disk, expected):

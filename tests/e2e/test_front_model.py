@@ -6,11 +6,10 @@ UNSEEN_COURSES_FRONT: how many courses (4); UNSEEN_COURSES_FROM: the number of t
 """
 import os
 import random
-import time
 
 import pytest
 
-from conftest import PATIENCE, START
+from conftest import START, in_time
 from front_redis import FrontRedis, reconcile, said, wait_in_step, won
 from ledger import Ledger
 from old_redis import REDIS, wait
@@ -168,23 +167,15 @@ class Course:
         assert self.frozen and not self.level, (user, str(error), self.steps, said(self.server)())
 
     def ask(self, user, words):
-        """A machine that is busy with others may be too late with either tier: then it is asked again."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                with self.server.client() as c:
-                    return c.command("SEEN", user, *words)
-            except RespError as e:
-                hopeless = not self.level or (user in self.unsent and self.frozen)
-                if hopeless or "not answered within question_timeout" not in str(e) or time.monotonic() > deadline:
-                    raise
+        with self.server.client() as c:
+            return dict(zip(words, c.command("SEEN", user, *words))) if words else {}
 
     def check(self):
         hopeless = self.frozen and not self.level  # each may take as long as question_timeout
         for user in self.random.sample(USERS, 1 if hopeless else len(USERS)):
             words = self.ledger.items[user]
             try:
-                seen = dict(zip(words, self.ask(user, words))) if words else {}
+                seen = in_time(lambda: self.ask(user, words), lambda: not self.level or (user in self.unsent and self.frozen))
             except RespError as e:
                 self.fails(user, e)
                 continue

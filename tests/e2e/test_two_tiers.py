@@ -6,11 +6,10 @@ UNSEEN_COURSES_TIERS: how many courses (4); UNSEEN_COURSES_FROM: the number of t
 import os
 import random
 import signal
-import time
 
 import pytest
 
-from conftest import PATIENCE, START
+from conftest import START, in_time
 from ledger import Ledger
 from partition import OPEN, SILENT
 from resp import RespError
@@ -115,22 +114,15 @@ class Course:
         return int(stats(self.primary)["hedge_won"])
 
     def ask(self, user, words):
-        """A machine that is busy with others may be too late with either tier: then it is asked again."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                with self.primary.client() as c:
-                    return c.command("SEEN", user, *words)
-            except RespError as e:
-                if not self.level or "not answered within question_timeout" not in str(e) or time.monotonic() > deadline:
-                    raise
+        with self.primary.client() as c:
+            return dict(zip(words, c.command("SEEN", user, *words))) if words else {}
 
     def check(self):
         hopeless = self.frozen and not self.level  # each may take as long as question_timeout
         for user in self.random.sample(USERS, 1 if hopeless else len(USERS)):
             words = self.ledger.items[user]
             try:
-                seen = dict(zip(words, self.ask(user, words))) if words else {}
+                seen = in_time(lambda: self.ask(user, words), lambda: not self.level)
             except RespError as e:
                 self.refused += 1
                 assert self.frozen and not self.level, (user, str(e), self.steps, self.primary.log()[-3000:])
