@@ -19,6 +19,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/slice.h"
 
 enum {
@@ -103,6 +104,12 @@ struct pool_walk {
     size_t i, at; /* item i stands at byte `at` */
 };
 struct slice pool_item(const struct pool *pool, size_t i, struct pool_walk *walk);
+
+/* The bytes that n of its ids take at most; id_bytes: all of them, of one pool or of several. */
+static inline size_t pool_ids_max(size_t n, size_t id_bytes)
+{
+    return n * HASH_ID_MAX < id_bytes ? n * HASH_ID_MAX : id_bytes;
+}
 
 /* Items from a place on, packed, up to so many bytes, but at least one; returns how many. They are the pool's own. */
 size_t pool_packed(const struct pool *pool, size_t from, size_t bytes, struct slice *out);

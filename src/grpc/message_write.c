@@ -200,7 +200,7 @@ void message_write_page(const struct pool *pool, size_t from, size_t count, stru
 size_t message_page_max(const struct pool *pool, size_t count)
 {
     size_t n = count < pool->n ? count : pool->n;
-    return INFO_MOST + n * ITEM_BESIDE + (n * ID_MAX < pool->id_bytes ? n * ID_MAX : pool->id_bytes);
+    return INFO_MOST + n * ITEM_BESIDE + pool_ids_max(n, pool->id_bytes);
 }
 
 void message_write_refused(uint64_t tag, int code, const char *text, struct buf *out)

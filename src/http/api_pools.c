@@ -157,8 +157,8 @@ enum http_outcome get_pool(struct http_request *rq)
     }
     size_t first = (size_t)from < pool->n ? (size_t)from : pool->n;
     size_t n = (size_t)count < pool->n - first ? (size_t)count : pool->n - first;
-    size_t id_bytes = n * ID_MAX < pool->id_bytes ? n * ID_MAX : pool->id_bytes;
-    if (!question_may_answer(rq, question_answer_max(FORM_ITEMS, n, id_bytes), "the page", "ask for fewer items")) {
+    size_t most = question_answer_max(FORM_ITEMS, n, pool_ids_max(n, pool->id_bytes));
+    if (!question_may_answer(rq, most, "the page", "ask for fewer items")) {
         return HTTP_DONE;
     }
     struct pool_walk walk = {0};

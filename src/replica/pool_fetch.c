@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/hash.h"
 #include "base/log.h"
 #include "dedup/dedup.h"
 #include "dedup/pool.h"
 #include "net/client.h"
+#include "store/pools.h"
 
 enum { PART_FIELDS = 3, TRIES_MAX = 100 };
 
@@ -81,12 +81,8 @@ static void empty(struct pool_source *s, struct buf *items)
 
 static int check_whole(const struct pool_source *s, const struct pool_fetched *f, struct err *err)
 {
-    uint64_t version = 0;
-    const char *at = f->items.data, *end = at + f->items.len;
-    for (; at < end; at += 1 + (size_t)(uint8_t)at[0]) {
-        version = hash_chain(version, slice_of(at + 1, (uint8_t)at[0]));
-    }
-    return version == f->version
+    const struct store_pool pool = {.items = buf_slice(&f->items), .n = f->n, .version = f->version};
+    return store_pool_problem(&pool) == NULL
                ? 1
                : err_set(err, ERR_INVALID, "%s answers REPLICA POOL with another list than its version says",
                          s->address);

@@ -111,8 +111,7 @@ enum outcome cmd_pool_get(struct resp_client *s, const struct slice *args, size_
     }
     size_t end = (size_t)from + (size_t)count < pool->n ? (size_t)from + (size_t)count : pool->n;
     size_t first = (size_t)from < end ? (size_t)from : end;
-    size_t most = s->reply_most + (end - first) * 8 +
-                  ((end - first) * ID_MAX < pool->id_bytes ? (end - first) * ID_MAX : pool->id_bytes);
+    size_t most = s->reply_most + (end - first) * 8 + pool_ids_max(end - first, pool->id_bytes);
     struct err err;
     if (conn_check_reply(&s->conn, most, "the page", "ask for fewer items", &err) < 0) {
         return resp_client_refuse_err(s, &err);

@@ -173,6 +173,6 @@ void request_pools_answer(struct conn *c, const struct request *rq, size_t *n, s
     }
     if (rq->has_limit && rq->limit > 0 && (uint64_t)rq->limit < *n) {
         *n = (size_t)rq->limit;
-        *id_bytes = *id_bytes < *n * ID_MAX ? *id_bytes : *n * ID_MAX;
+        *id_bytes = pool_ids_max(*n, *id_bytes);
     }
 }

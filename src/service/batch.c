@@ -117,7 +117,7 @@ void batch_answer_max(const struct batch *b, size_t *n, size_t *id_bytes)
     *id_bytes = b->id_bytes;
     if (b->rq.has_limit && (uint64_t)b->rq.limit < *n) {
         *n = (size_t)b->rq.limit;
-        *id_bytes = *id_bytes < *n * ID_MAX ? *id_bytes : *n * ID_MAX;
+        *id_bytes = pool_ids_max(*n, *id_bytes);
     }
 }
 

@@ -9,6 +9,7 @@ libunseen_a_SOURCES += \
 	src/store/copy.h \
 	src/store/node.c \
 	src/store/node.h \
+	src/store/pools.c \
 	src/store/pools.h \
 	src/store/positions.h \
 	src/store/tombstones.c \

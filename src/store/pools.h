@@ -18,6 +18,10 @@ struct store_pool {
     int64_t changed_ms;
 };
 
+/* What is wrong with its items: they can't be read to their end, or aren't as many, or not those of the version. NULL:
+ * nothing. */
+const char *store_pool_problem(const struct store_pool *pool);
+
 enum store_pool_kind {
     STORE_POOL_SET,    /* replaces all of it, or makes it */
     STORE_POOL_ADD,    /* puts items behind those that are there */

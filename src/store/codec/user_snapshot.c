@@ -398,6 +398,17 @@ int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, st
     return 0;
 }
 
+size_t user_snapshot_later_items(struct snapshot_forgotten *items, size_t n, int64_t forgotten_ms)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].at_ms > forgotten_ms) {
+            items[left++] = items[i];
+        }
+    }
+    return left;
+}
+
 void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms)
 {
     if (forgotten_ms <= p->forgotten_ms) {

@@ -60,6 +60,10 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
 /* How far ahead its forgets may be of the time `later` (store_ops.now): 0, or ERR_RANGE with what is wrong. */
 int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, struct err *err);
 
+/* Leaves of a list of forgotten items those that were forgotten after their user; returns how many. What an import has
+ * brought may be older, or the user was forgotten since they were read. */
+size_t user_snapshot_later_items(struct snapshot_forgotten *items, size_t n, int64_t forgotten_ms);
+
 /* Leaves of a snapshot what is surely newer than a forget of its user (INT64_MIN: there was none). One that knows of
  * that forget, or a later one, is left whole; else the months after the forget's stay. A filter doesn't know the days
  * of its plays, and deliveries have no time. */

@@ -180,20 +180,6 @@ static int pack_deliveries(struct packing *x, struct err *err)
     return copy == NULL ? no_memory(err) : 0;
 }
 
-/* What an import has brought may be older than the user's own. */
-static void pack_forgotten(struct packing *x)
-{
-    struct gathered *g = &x->g;
-    size_t n = 0;
-    for (size_t i = 0; i < g->n_forgotten; i++) {
-        if (g->forgotten[i].at_ms > x->out.forgotten_ms) {
-            g->forgotten[n++] = g->forgotten[i];
-        }
-    }
-    x->out.forgotten = g->forgotten;
-    x->out.n_forgotten = n;
-}
-
 static int encode(struct packing *x, struct buf *out, struct err *err)
 {
     struct user_snapshot *u = &x->out;
@@ -239,7 +225,8 @@ int pack_user(struct packer *p, int64_t key, struct slice user, const struct wal
         x->out.n_exceptions = g->n_exceptions;
         x->out.last_month = g->last_month > 0 ? g->last_month : 0;
         x->out.forgotten_ms = g->forgotten_ms > 0 ? g->forgotten_ms : 0;
-        pack_forgotten(x);
+        x->out.forgotten = g->forgotten;
+        x->out.n_forgotten = user_snapshot_later_items(g->forgotten, g->n_forgotten, x->out.forgotten_ms);
         result = encode(x, out, err);
     }
     free(x);

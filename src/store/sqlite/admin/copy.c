@@ -84,27 +84,15 @@ static int end(struct copier *c, int result, struct err *err)
     return result;
 }
 
-/* The user may have been forgotten since they were read. */
-static void keep_later_items(struct copier *c)
-{
-    struct snapshot_forgotten *list = (struct snapshot_forgotten *)(void *)c->items.data;
-    size_t n = 0;
-    for (size_t i = 0; i < c->items.len / sizeof *list; i++) {
-        if (list[i].at_ms > c->packer.forgotten_ms) {
-            list[n++] = list[i];
-        }
-    }
-    c->packer.forgotten = list;
-    c->packer.n_forgotten = n;
-}
-
 /* 1; 0: the user has nothing. */
 static int pack(struct copier *c, const struct copied_user *u, struct buf *out, struct err *err)
 {
     struct sqlite_store *s = c->reader->store;
     int64_t forgotten = tombstones_user_ms(s->tombstones, u->key);
     c->packer.forgotten_ms = forgotten == INT64_MIN ? 0 : forgotten;
-    keep_later_items(c);
+    struct snapshot_forgotten *items = (struct snapshot_forgotten *)(void *)c->items.data;
+    c->packer.forgotten = items;
+    c->packer.n_forgotten = user_snapshot_later_items(items, c->items.len / sizeof *items, c->packer.forgotten_ms);
     bool waits = migration_users_of(&s->base, u->key) == MIGRATION_WAITING;
     return export_pack(&c->packer, u->key, u->user, u->last_month, true, waits, out, err);
 }

@@ -57,24 +57,6 @@ static int read_parts(struct db *db, const struct row *row, struct buf *items, s
     return result;
 }
 
-/* NULL: they are what was written. */
-static const char *judge(const struct store_pool *pool)
-{
-    const uint8_t *at = (const uint8_t *)pool->items.data;
-    size_t left = pool->items.len;
-    uint64_t n = 0, version = 0;
-    while (left > 0 && at[0] > 0 && at[0] < left) {
-        version = hash_chain(version, slice_of((const char *)at + 1, at[0]));
-        n++;
-        left -= 1 + (size_t)at[0];
-        at += 1 + (size_t)at[0];
-    }
-    return left > 0                   ? "its items can't be read to their end"
-           : n != pool->n             ? "items of it are missing, or too many"
-           : version != pool->version ? "its items are not what was set"
-                                      : NULL;
-}
-
 int pool_rows_each(struct db *db, const struct pool_rows_walk *walk, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(db, SQL_POOLS_ALL, err);
@@ -86,7 +68,7 @@ int pool_rows_each(struct db *db, const struct pool_rows_walk *walk, struct err 
         result = bad == NULL ? read_parts(db, &row, &items, err) : 0;
         row.pool.items = buf_slice(&items);
         if (result == 0) {
-            bad = bad == NULL ? judge(&row.pool) : bad;
+            bad = bad == NULL ? store_pool_problem(&row.pool) : bad;
             result =
                 bad == NULL ? walk->each(walk->arg, &row.pool, err) : walk->bad(walk->arg, row.pool.name, bad, err);
         }
