@@ -21,6 +21,7 @@
 #include "store/admin.h"
 #include "store/bulk.h"
 #include "store/codec/user_snapshot.h"
+#include "store/copy.h"
 #include "store/migration.h"
 #include "store/ring.h"
 #include "store/saved_sessions.h"
@@ -236,14 +237,19 @@ static int read_pools(struct round *r)
     return rc == 0 && strstr(pools, WHOLE_FOLDER_POOLS) == NULL ? err_set(&r->err, ERR_CORRUPT, "%s", pools) : rc;
 }
 
-static int import_user(struct round *r)
+static int import_one(struct round *r)
 {
     int done = 0;
     uint8_t verdict = 0;
     struct buf bytes = {0};
     const struct store_play play = {hash_id(SEED, slice_str("j")), month_of_ms(START)};
-    struct user_snapshot p = {
-        .user = slice_str(user_of(r, "joined")), .last_month = month_of_ms(START), .plays = &play, .n_plays = 1};
+    const struct snapshot_forgotten forgotten = {hash_id(SEED, slice_str("f")), START};
+    struct user_snapshot p = {.user = slice_str(user_of(r, "joined")),
+                              .last_month = month_of_ms(START),
+                              .plays = &play,
+                              .n_plays = 1,
+                              .forgotten = &forgotten,
+                              .n_forgotten = 1};
     p.key = hash_user_key(SEED, p.user);
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
     struct slice snapshot = buf_slice(&bytes);
@@ -294,6 +300,26 @@ static int back_up(struct round *r)
     return r->err.code;
 }
 
+/* How many items of the user a copy says were forgotten; or an error. */
+static int copy_of(struct round *r, const char *user)
+{
+    struct arena arena = {0};
+    struct buf bytes = {0};
+    struct user_snapshot p = {0};
+    int rc = r->f->store->copy->user(r->f->reader, slice_str(user), &bytes, &r->err);
+    rc = rc == 1 ? user_snapshot_decode(bytes.data, bytes.len, &arena, &p, &r->err) : rc;
+    int n = rc < 0 ? rc : (int)p.n_forgotten;
+    buf_free(&bytes);
+    arena_free(&arena);
+    return n;
+}
+
+static int copy_user(struct round *r)
+{
+    int n = copy_of(r, r->number == 0 ? "nov3" : "nov4");
+    return n < 0 ? n : 0;
+}
+
 static int new_reader(struct round *r)
 {
     struct store_reader *reader;
@@ -330,7 +356,7 @@ static const struct {
     {"problems", add_problem},
     {"reading notes", read_migration_users},
     {"reading the mirror's queue", empty_mirror},
-    {"LOAD", import_user},
+    {"LOAD", import_one},
     {"migration", bring_in},
     {"time", pass_time},
     {"RING FLUSH", flush_ring},
@@ -339,6 +365,7 @@ static const struct {
     {"sessions", sessions},
     {"pools", change_pools},
     {"reading pools", read_pools},
+    {"copying a user", copy_user},
     {"a new reader", new_reader},
 };
 
@@ -400,6 +427,12 @@ static const char *look_at_answers(struct round *r)
         }
         if (r->imported[r->number] && !seen(f, user_of(r, "joined"), "j")) {
             return "a joined play is unseen";
+        }
+        if (r->imported[r->number] && copy_of(r, user_of(r, "joined")) != 1) {
+            return "when a joined user's item was forgotten is not known";
+        }
+        if (r->forgot_item[r->number] && copy_of(r, r->number == 0 ? "nov3" : "nov4") != 1) {
+            return "when an item was forgotten is not known";
         }
         if (r->brought[r->number] && !seen(f, user_of(r, "brought"), "b")) {
             return "a play that was brought in is unseen";

@@ -67,7 +67,7 @@ static int begin(struct copier *c, struct store_reader *reader, struct err *err)
     *c = (struct copier){.reader = reader};
     c->packer = (struct export_packer){
         .history = &reader->db, .months = c->months, .seed = reader->store->seed, .damaged = on_damage};
-    int result = db_begin_read(&reader->db, err);
+    int result = reader_begin(reader, err);
     if (result < 0) {
         return result;
     }

@@ -112,11 +112,14 @@ static int too_large(struct err *err)
     return err_set(err, ERR_LARGE, "the user has more than %d KiB of filters and staged plays", STORE_LARGE / 1024);
 }
 
-/* Every read of history begins here, because a connection that was lost is opened anew, and then counts its versions
- * anew. */
-static int begin(struct store_reader *r, struct err *err)
+int reader_begin(struct store_reader *r, struct err *err)
 {
     r->window_kept = r->window_kept && !r->db.lost;
+    return db_begin_read(&r->db, err);
+}
+
+static int begin(struct store_reader *r, struct err *err)
+{
     r->now.may_wait = !r->leaves_cold;
     if (r->leaves_cold) {
         /* While somebody waits for the disk, it may be a frozen one, whose queue would fill up. */
@@ -125,7 +128,7 @@ static int begin(struct store_reader *r, struct err *err)
         atomic_fetch_add_explicit(&r->store->waiting_readers, 1, memory_order_relaxed);
     }
     read_now_begin(&r->now);
-    return db_begin_read(&r->db, err);
+    return reader_begin(r, err);
 }
 
 /* And ends here: returns the reading's own result. began: begin()'s. */
