@@ -404,9 +404,17 @@ int worker_pool_reload_tls(struct worker_pool *pool, struct err *err)
     return code;
 }
 
+/* Where another allocator stands in its place (the address sanitizer's), the C library's own begins at the first call
+ * of malloc_trim() or mallinfo2(). Of two threads at once both would begin it, and the second one to end abort(). */
+static void begin_allocator(void)
+{
+    (void)mallinfo2();
+}
+
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
                       struct listeners *listeners, struct err *err)
 {
+    begin_allocator();
     pool->cfg = cfg;
     pool->n = worker_pool_size(cfg);
     pool->listeners = listeners;
