@@ -1,11 +1,11 @@
 /* How a pool lies in memory: one piece, in this order:
  *
- *   struct pool | hashes (8 B an item) | cells (8 B a bucket) | starts (4 B a bucket) | entries (4 B an item) |
+ *   struct pool | hashes (8 B an item) | cells (8 B a bucket) | starts (4 B a bucket) | entries (4 B an item, and 4) |
  *   marks (4 B for each POOL_STRIDE items) | ids (1 B an item, and the id) | name
  *
  * A bucket has some BUCKET_ITEMS items, and 64 cells, so a cell that isn't empty is nearly always somebody's who is
  * looked for, and the set bits below it say which entry is his. Only where two items share a cell of the bucket that
- * count is too low.
+ * count is too low, by one for each of them but the first.
  *
  * What is new is hashed and compared first, in scratch memory that is charged as well: only then it is known how large
  * the pool will be.
@@ -186,7 +186,7 @@ static uint64_t size_of(size_t n, uint64_t id_bytes, size_t name)
 {
     uint64_t buckets = n_buckets(n) + BUCKETS_BEHIND;
     return sizeof(struct pool) + n * (sizeof(uint64_t) + sizeof(uint32_t) + 1) +
-           buckets * (sizeof(uint64_t) + sizeof(uint32_t)) + n_marks(n) * sizeof(uint32_t) + id_bytes + name;
+           buckets * (sizeof(uint64_t) + sizeof(uint32_t)) + (1 + n_marks(n)) * sizeof(uint32_t) + id_bytes + name;
 }
 
 /* Charged, with its name and everything but its items. */
@@ -209,7 +209,7 @@ static struct pool *new_pool(size_t n, uint64_t id_bytes, struct slice name, str
     pool->cells = pool->hashes + n;
     pool->starts = (uint32_t *)(pool->cells + pool->n_buckets + BUCKETS_BEHIND);
     pool->entries = pool->starts + pool->n_buckets + BUCKETS_BEHIND;
-    pool->marks = pool->entries + n;
+    pool->marks = pool->entries + n + 1;
     pool->ids = (uint8_t *)(pool->marks + n_marks(n));
     pool->place_mask = UINT32_MAX >> __builtin_clz((uint32_t)n | 1);
     char *own = (char *)pool->ids + n + id_bytes;
@@ -230,20 +230,18 @@ static void set_marks(struct pool *pool)
     }
 }
 
-/* The starts of it and of the next one are known. */
+/* The starts of it and of the next one are known, and that one is not indexed yet. */
 static void index_bucket(struct pool *pool, size_t bucket)
 {
     uint32_t from = pool->starts[bucket], to = pool->starts[bucket + 1];
     uint64_t cells = 0;
-    bool shared = false;
     filter_sort(pool->entries + from, to - from, NULL);
     for (uint32_t k = from; k < to; k++) {
-        uint64_t cell = UINT64_C(1) << (pool->entries[k] >> POOL_CELL_SHIFT);
-        shared |= (cells & cell) != 0;
-        cells |= cell;
+        cells |= UINT64_C(1) << (pool->entries[k] >> POOL_CELL_SHIFT);
     }
+    uint32_t more = to - from - (uint32_t)__builtin_popcountll(cells);
     pool->cells[bucket] = cells;
-    pool->starts[bucket] = from | (shared ? POOL_SHARED : 0);
+    pool->starts[bucket] = from | (more < 2 ? more : 2) << POOL_SHARED_SHIFT;
 }
 
 static void index_hashes(struct pool *pool)
@@ -263,6 +261,7 @@ static void index_hashes(struct pool *pool)
         uint64_t spot = pool_spot(pool, pool->hashes[i]);
         pool->entries[starts[spot >> 32]++] = ((uint32_t)spot & ~pool->place_mask) | (uint32_t)i;
     }
+    pool->entries[pool->n] = 0;
     memmove(starts + 1, starts, buckets * sizeof *starts); /* ... which is the start of the next one */
     starts[0] = 0;
     for (size_t b = 0; b < buckets; b++) {

@@ -49,9 +49,10 @@ struct pool {
      * of which the upper six are its cell in the bucket. So buckets, cells and fractions ascend as hashes do. Two
      * buckets without items follow the last. */
     uint64_t n_buckets;
-    uint64_t *cells;   /* of each bucket a word: those in which an item is, the first in the lowest bit */
-    uint32_t *starts;  /* where each begins in entries; with POOL_SHARED where two items are in one cell */
-    uint32_t *entries; /* of all items, ascending in each bucket: the fraction's upper bits, and below them the place */
+    uint64_t *cells;     /* of each bucket a word: those in which an item is, the first in the lowest bit */
+    uint32_t *starts;    /* where each begins in entries, and in the upper two bits pool_shared() */
+    uint32_t *entries;   /* of all items, ascending in each bucket: the fraction's upper bits, and below them the place;
+                          * and one of place 0 behind them, so that whoever is at one may read the next */
     uint32_t place_mask; /* the bits of the place */
 
     /* pool.c's own: */
@@ -76,8 +77,7 @@ int pool_rename(const struct pool *pool, struct slice name, struct pool_budget *
 struct pool *pool_hold(const struct pool *pool);
 void pool_release(struct pool *pool);
 
-enum { POOL_CELLS = 64, POOL_CELL_SHIFT = 26 /* of a spot */ };
-#define POOL_SHARED (UINT32_C(1) << 31)
+enum { POOL_CELLS = 64, POOL_CELL_SHIFT = 26 /* of a spot */, POOL_SHARED_SHIFT = 30 /* of a start */ };
 
 static inline uint64_t pool_spot(const struct pool *pool, uint64_t hash)
 {
@@ -86,7 +86,13 @@ static inline uint64_t pool_spot(const struct pool *pool, uint64_t hash)
 
 static inline uint32_t pool_start(const struct pool *pool, uint64_t bucket)
 {
-    return pool->starts[bucket] & ~POOL_SHARED;
+    return pool->starts[bucket] & ((UINT32_C(1) << POOL_SHARED_SHIFT) - 1);
+}
+
+/* How many more items a bucket has than cells that are taken: 0, 1, or 2 for all above. */
+static inline uint32_t pool_shared(const struct pool *pool, uint64_t bucket)
+{
+    return pool->starts[bucket] >> POOL_SHARED_SHIFT;
 }
 
 /* Goes through the places that have a hash: for (i = pool_find(...); i < pool->n; i = pool_find_next(...)). */

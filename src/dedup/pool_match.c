@@ -1,16 +1,19 @@
 /* A position of a filter stands for a range of hashes (filter/filter.h), and these lie in a cell of the pool, or in
  * some neighbours. Nearly all positions end there, at a cell that is empty. Of the others the count of cells that are
  * taken says which entry to look at, and that item is compared by the filter's own rule: so the range may be taken too
- * wide, and must not be taken too narrow. Where that count isn't enough, all entries of the range are looked at: items
- * share a cell of the bucket, or the range touches two cells or more.
+ * wide, and must not be taken too narrow. Where two items share a cell of the bucket, or the range touches two cells,
+ * the next entry is looked at as well. Where that isn't enough either, all entries of the range are.
  *
  * Positions are taken in blocks, in one loop for each of these steps, without a branch on the outcome: a mispredicted
- * one would cost as much as all of them. Positions ascend, so cells, starts and entries are read from front to back.
+ * one would cost as much as all of them. (That of the few for which two entries aren't enough is rarely taken, so that
+ * it costs less than to go without it.) Positions ascend, so cells, starts and entries are read from front to back.
  *
  * As everywhere: what the filters have is seen, unless it is an exception; what is staged or delivered is seen. */
 #include "dedup/pool_match.h"
 
 #include <string.h>
+
+#include "base/bits.h"
 
 enum { BLOCK = 1024, LARGE = 32 * 1024 /* items: their hashes are fetched ahead */ };
 
@@ -128,12 +131,15 @@ INLINE void match_block(const struct match *m, const struct filter_part *part, c
 {
     const struct pool *const pool = m->pool;
     const uint64_t *const hashes = pool->hashes;
-    const uint32_t *const positions = part->positions, *const entries = pool->entries, *const starts = pool->starts;
+    const uint32_t *const positions = part->positions, *const entries = pool->entries;
+    const uint8_t *const tails = part->tails;
     const uint32_t place_mask = pool->place_mask;
     const struct filter_part rule = *part;
     const struct ruler r = *ruler;
-    const unsigned shift = kind == EXACT || kind == TAILED ? POOL_CELL_SHIFT : POOL_CELL_SHIFT + r.shift;
-    uint32_t open[BLOCK], found[BLOCK], theirs[BLOCK], wide[BLOCK];
+    const bool exact = kind == EXACT || kind == TAILED;
+    const unsigned shift = exact ? POOL_CELL_SHIFT : POOL_CELL_SHIFT + r.shift;
+    uint32_t open[BLOCK], wide[BLOCK];
+    uint64_t found[2 * BLOCK]; /* an entry to look at, and above it the position, or with tails which one that is */
     size_t n_open = 0, n_wide = 0, n = 0;
 
     for (uint32_t i = from; i < to; i++) {
@@ -142,21 +148,27 @@ INLINE void match_block(const struct match *m, const struct filter_part *part, c
         n_open += are_taken(pool, kind, at >> shift, (at + r.width) >> shift);
     }
     for (size_t j = 0; j < n_open; j++) {
-        const uint64_t at = positions[open[j]] * r.inverse, cell = at >> shift;
-        bool is_wide = kind == TAILED || kind == WIDE || (starts[cell / POOL_CELLS] & POOL_SHARED) != 0 ||
-                       (kind == NARROW && (at + r.width) >> shift != cell);
-        wide[n_wide] = open[j];
-        found[n] = entry_at(pool, cell);
-        theirs[n] = positions[open[j]];
-        n += !is_wide;
-        n_wide += is_wide;
+        const uint32_t i = open[j];
+        const uint64_t at = positions[i] * r.inverse, cell = at >> shift, last = exact ? cell : (at + r.width) >> shift;
+        uint32_t more = pool_shared(pool, cell / POOL_CELLS) + (uint32_t)(last - cell);
+        if (kind == WIDE || more > 1 || (last ^ cell) >= POOL_CELLS) {
+            wide[n_wide++] = i;
+            continue;
+        }
+        found[n] = (uint64_t)(kind == TAILED ? i : positions[i]) << 32 | entry_at(pool, cell);
+        found[n + 1] = found[n] + 1;
+        n += 1 + more;
     }
     for (size_t j = 0; j < n && pool->n > LARGE; j++) {
-        __builtin_prefetch(&hashes[entries[found[j]] & place_mask]);
+        __builtin_prefetch(&hashes[entries[(uint32_t)found[j]] & place_mask]);
     }
     for (size_t j = 0; j < n; j++) {
-        size_t place = entries[found[j]] & place_mask;
-        hide_if(m, place, filter_part_position(&rule, hashes[place]) == theirs[j]);
+        const size_t place = entries[(uint32_t)found[j]] & place_mask;
+        const uint32_t above = (uint32_t)(found[j] >> 32);
+        const uint32_t position = filter_part_position(&rule, hashes[place]);
+        hide_if(m, place,
+                kind == TAILED ? position == positions[above] && filter_part_fits(tails, above, hashes[place])
+                               : position == above);
     }
     for (size_t j = 0; j < n_wide; j++) {
         match_range(m, part, &r, wide[j]);
@@ -237,22 +249,12 @@ INLINE size_t match_line(const struct pool_line *line, const struct store_view *
     return count_bits(unseen, bytes);
 }
 
-/* Counting bits is a fifth of all this, unless the instruction for it may be used, which nearly every x86 has, but not
- * the oldest ones that the compiler must allow for. */
-#ifdef __x86_64__
-__attribute__((target("popcnt"))) static size_t match_counting(const struct pool_line *line,
-                                                               const struct store_view *view, uint8_t *unseen)
+BITS_QUICK static size_t quick_match(const struct pool_line *line, const struct store_view *view, uint8_t *unseen)
 {
     return match_line(line, view, unseen);
 }
-#endif
 
 size_t pool_match(const struct pool_line *line, const struct store_view *view, uint8_t *unseen)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("popcnt")) {
-        return match_counting(line, view, unseen);
-    }
-#endif
-    return match_line(line, view, unseen);
+    return bits_quick() ? quick_match(line, view, unseen) : match_line(line, view, unseen);
 }

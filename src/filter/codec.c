@@ -31,6 +31,7 @@
  * padding that isn't zero, numbers out of range and leftover bytes. The checksum finds damage; the rest guards against
  * crafted bytes, or those of a bug.
  */
+#include "base/bits.h"
 #include "base/varint.h"
 #include "filter/codec_impl.h"
 
@@ -67,9 +68,9 @@ struct gaps {
     size_t byte, limit; /* of the unary run: where word was read, and where it must have ended */
     bool cut_off;       /* limit is the blob's end, not the range's */
     uint64_t word;      /* ones that are still to be read */
-    uint64_t high;      /* of a gap that ends at the word's bit 0; wraps below zero, and back */
-    uint64_t low, low_at;
-    uint64_t position;                    /* the last one that was read */
+    uint64_t base;      /* of a gap without low bits that ends at the word's bit 0; wraps below zero, and back */
+    uint64_t low_at;
+    uint64_t position, last_at;           /* the last one that was read, and the bit where its gap ends */
     uint8_t copy[FEW * K_MAX / 8 + WORD]; /* the low parts of a few */
 };
 
@@ -95,45 +96,56 @@ static void gaps_begin(const struct source *src, const struct filter_part *part,
     }
     g->byte = (size_t)(unary_at / 8);
     g->word = load_guarded(g->bits + g->byte, src->zeros_end) & (UINT64_MAX << (unary_at & 7));
-    g->high = g->byte * 8 - unary_at;
-    g->low = g->low_at = g->position = 0;
+    g->base = (g->byte * 8 - unary_at) << k;
+    g->low_at = g->position = g->last_at = 0;
 }
 
 /* Reads the next n positions, of those that are left. */
-static int gaps_read(struct source *src, struct gaps *g, uint32_t *positions, uint32_t n)
+static inline __attribute__((always_inline)) int read_gaps(struct source *src, struct gaps *g, uint32_t *positions,
+                                                           uint32_t n)
 {
     const uint8_t *bits = g->bits, *lows = g->lows;
     const unsigned k = g->k;
-    const uint32_t mask = (UINT32_C(1) << k) - 1;
-    uint64_t word = g->word, high = g->high, low = g->low, low_at = g->low_at, position;
+    const uint64_t mask = (UINT64_C(1) << k) - 1, word_step = (uint64_t)(WORD * 8) << k;
+    uint64_t word = g->word, base = g->base, low_at = g->low_at;
     size_t byte = g->byte;
     uint32_t i = 0;
     for (;;) {
         while (word != 0) {
-            low += load_word(lows + (low_at >> 3)) >> (low_at & 7) & mask;
+            base += load_word(lows + (low_at >> 3)) >> (low_at & 7) & mask;
             low_at += k;
-            position = ((high + (unsigned)__builtin_ctzll(word)) << k) + low;
+            const unsigned end = (unsigned)__builtin_ctzll(word);
+            const uint64_t position = base + ((uint64_t)end << k);
             positions[i] = (uint32_t)position;
             word &= word - 1;
-            low++;
-            high--;
+            base -= mask; /* the next gap is one more, and its one a bit further on */
             if (++i == n) {
                 g->word = word;
-                g->high = high;
-                g->low = low;
+                g->base = base;
                 g->low_at = low_at;
                 g->byte = byte;
                 g->position = position;
+                g->last_at = byte * 8 + end;
                 return 0;
             }
         }
         byte += WORD;
-        high += WORD * 8;
+        base += word_step;
         if (byte >= g->limit) {
             return corrupt(src, g->cut_off ? "the gaps are cut off" : "a position is not below m");
         }
         word = load_guarded(bits + byte, src->zeros_end);
     }
+}
+
+BITS_QUICK static int quick_gaps(struct source *src, struct gaps *g, uint32_t *positions, uint32_t n)
+{
+    return read_gaps(src, g, positions, n);
+}
+
+static int gaps_read(struct source *src, struct gaps *g, uint32_t *positions, uint32_t n)
+{
+    return n > FEW && bits_quick() ? quick_gaps(src, g, positions, n) : read_gaps(src, g, positions, n);
 }
 
 /* Behind the last position: whether all of it was right. */
@@ -142,12 +154,10 @@ static int gaps_end(struct source *src, const struct filter_part *part, const st
     if (g->position >= part->m) {
         return corrupt(src, "a position is not below m");
     }
-    const uint64_t high = (g->position - (g->low - 1)) >> g->k; /* all high parts together */
-    const uint64_t last_at = (uint64_t)part->n * g->k + part->n - 1 + high;
-    if (g->bits[last_at / 8] >> (last_at & 7) != 1) {
+    if (g->bits[g->last_at / 8] >> (g->last_at & 7) != 1) {
         return corrupt(src, "the padding behind the gaps is not zero");
     }
-    src->at += last_at / 8 + 1;
+    src->at += g->last_at / 8 + 1;
     return 0;
 }
 

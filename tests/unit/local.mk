@@ -35,6 +35,7 @@ unit_tests = \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \
 	tests/unit/test_filter_codec \
+	tests/unit/test_filter_codec_plain \
 	tests/unit/test_filter_nomem \
 	tests/unit/test_folder \
 	tests/unit/test_follower \
@@ -72,6 +73,7 @@ unit_tests = \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
 	tests/unit/test_pool \
+	tests/unit/test_pool_plain \
 	tests/unit/test_pool_fetch \
 	tests/unit/test_pool_facts \
 	tests/unit/test_positions \
@@ -172,6 +174,8 @@ unit_ldflags = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) -Wl,-u,__wrap_malloc \
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
+tests_unit_test_filter_codec_plain_SOURCES = tests/unit/test_filter_codec.c src/filter/codec.c
+tests_unit_test_filter_codec_plain_CPPFLAGS = $(AM_CPPFLAGS) -DBITS_PLAIN
 tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync
 tests_unit_test_follow_file_LDFLAGS = $(unit_ldflags) \
 	-Wl,--wrap=write,--wrap=read,--wrap=fsync,--wrap=rename,--wrap=flock
@@ -183,3 +187,5 @@ tests_unit_test_librados_SOURCES = tests/unit/test_librados.c src/store/rados/mo
 	src/store/rados/module/librados_impl.h
 tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'
 tests_unit_test_kafka_mock_LDADD = $(LDADD) $(RDKAFKA_LIBS)
+tests_unit_test_pool_plain_SOURCES = tests/unit/test_pool.c src/dedup/pool_match.c
+tests_unit_test_pool_plain_CPPFLAGS = $(AM_CPPFLAGS) -DBITS_PLAIN

@@ -207,11 +207,13 @@ static void expect_index(const struct pool *pool)
             cells |= cell;
         }
         assert_true(pool->cells[b] == cells);
-        assert_int_equal((pool->starts[b] & POOL_SHARED) != 0, n_cells < pool_start(pool, b + 1) - pool_start(pool, b));
+        uint64_t more = pool_start(pool, b + 1) - pool_start(pool, b) - n_cells;
+        assert_int_equal(pool_shared(pool, b), more < 2 ? more : 2);
     }
     for (size_t b = pool->n_buckets; b < pool->n_buckets + 2; b++) {
         assert_true(pool->cells[b] == 0 && pool->starts[b] == pool->n);
     }
+    assert_int_equal(pool->entries[pool->n], 0);
 }
 
 /* Some n ids whose hashes are in one small range, as chance alone makes none: a cell has many items then. */
