@@ -5,3 +5,6 @@ tests_e2e_hiredis_client_SOURCES = tests/e2e/hiredis_client.c
 tests_e2e_hiredis_client_CFLAGS = $(AM_CFLAGS) $(HIREDIS_CFLAGS)
 tests_e2e_hiredis_client_LDADD = $(HIREDIS_LIBS)
 endif
+
+# A folder, an export and a configuration of each release (release.py), which test_releases.py opens.
+EXTRA_DIST += tests/data/releases
