@@ -1,7 +1,7 @@
 /* Creates or upgrades a file to this program's schema, each step and its version in one transaction.
  *
  * A file says in its `meta` which version it has, and a hash of the SQL that made it so. A file that a later version
- * wrote, or another build before the format was released, is refused by name: ERR_VERSION.
+ * wrote, or a build between two releases, is refused by name: ERR_VERSION.
  */
 #ifndef UNSEEN_STORE_SQLITE_DB_SCHEMA_H
 #define UNSEEN_STORE_SQLITE_DB_SCHEMA_H
