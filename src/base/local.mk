@@ -8,9 +8,9 @@ src/base/clock.$(OBJEXT) src/base/unseen_kafka_so-clock.$(OBJEXT): gen/built.h
 libunseen_a_SOURCES += \
 	src/base/arena.c \
 	src/base/arena.h \
-	src/base/bits.h \
 	src/base/background.c \
 	src/base/background.h \
+	src/base/bits.h \
 	src/base/buckets.c \
 	src/base/buckets.h \
 	src/base/heartbeat.c \

@@ -6,9 +6,11 @@ import tarfile
 
 import pytest
 
-from conftest import DAY, HOUR, Server, run
+from conftest import DAY, HOUR, run
 from release import RELEASES, plain, wait_sealed, words_of
 from resp import flat
+from test_export import load
+from test_export import sound as checked
 
 KEPT = sorted(path for path in RELEASES.glob("*") if path.is_dir())
 
@@ -45,11 +47,9 @@ def unlike(server, told, without=()):
 
 
 def sound(server):
-    """Stopped, and read through."""
-    assert server.stop() == 0, server.log()
+    """Stopped, read through, and without a word of an error."""
+    checked(server)
     assert " error " not in server.log(), server.log()
-    report = json.loads(run("check", "--json", "--data", server.data).stdout)
-    assert report["problems"] == []
 
 
 def test_the_folder(cold, kept, told, clock):
@@ -100,8 +100,7 @@ def test_the_folder(cold, kept, told, clock):
 
 def test_the_export(cold, kept, told, clock):
     server = cold(clock=clock, store="sqlite")
-    done = json.loads(run("load", kept / "users.unseen", "--json", "--data", server.data, "--test-clock", clock, "--min-free",
-                          "0", "--timezone", "UTC").stdout)
+    done = json.loads(load(server.data, kept / "users.unseen", clock=clock, args=("--json",)).stdout)
     assert done["loaded"] > 0 and done["loaded"] == done["users"]
     not_moved = ("POOL", "SESSION")
     server.start()
