@@ -128,19 +128,47 @@ static int test_line(const struct probe *probe, struct query *q, struct err *err
  * pool's first items behind them. */
 enum { FEW = 48, FEW_EXACT = 512 };
 
-static bool is_recent(const struct store_view *view, uint64_t hash)
+/* Hashes that were played or delivered lately: open addressing, 0 is a free cell. */
+struct recent {
+    size_t mask;
+    bool has_zero;
+    uint64_t cells[2 * FEW_EXACT];
+};
+
+static void recent_add(struct recent *r, uint64_t hash)
 {
+    size_t at = hash & r->mask;
+    while (r->cells[at] != 0 && r->cells[at] != hash) {
+        at = (at + 1) & r->mask;
+    }
+    r->cells[at] = hash;
+    r->has_zero |= hash == 0;
+}
+
+/* At most FEW_EXACT of them. */
+static void recent_fill(struct recent *r, const struct store_view *view)
+{
+    r->mask = 1;
+    while (r->mask + 1 < 2 * (view->n_plays + view->n_deliveries)) {
+        r->mask = 2 * r->mask + 1;
+    }
+    r->has_zero = false;
+    memset(r->cells, 0, (r->mask + 1) * sizeof *r->cells);
     for (size_t i = 0; i < view->n_plays; i++) {
-        if (view->plays[i].hash == hash) {
-            return true;
-        }
+        recent_add(r, view->plays[i].hash);
     }
     for (size_t i = 0; i < view->n_deliveries; i++) {
-        if (view->deliveries[i].hash == hash) {
-            return true;
-        }
+        recent_add(r, view->deliveries[i].hash);
     }
-    return false;
+}
+
+static bool is_recent(const struct recent *r, uint64_t hash)
+{
+    size_t at = hash & r->mask;
+    while (r->cells[at] != 0 && r->cells[at] != hash) {
+        at = (at + 1) & r->mask;
+    }
+    return hash == 0 ? r->has_zero : r->cells[at] == hash;
 }
 
 static bool is_filtered(const struct store_view *view, uint64_t hash)
@@ -167,12 +195,14 @@ static bool test_few(const struct store_view *view, struct query *q)
     }
     size_t n = q->line->n < FEW + n_recent ? q->line->n : FEW + n_recent;
     size_t k = 0, looked_up = 0;
+    struct recent lately;
+    recent_fill(&lately, view);
     memset(q->unseen, 0, (n + 7) / 8);
     q->n_unseen = q->n_tested = 0;
     for (size_t i = 0; i < n && q->n_unseen < q->enough && looked_up < FEW; i++) {
         k = pool_line_at(q->line, i, k);
         const uint64_t hash = q->line->pools[k]->hashes[i - pool_line_begin(q->line, k)];
-        const bool recent = is_recent(view, hash);
+        const bool recent = is_recent(&lately, hash);
         looked_up += !recent;
         if (!recent && !is_filtered(view, hash)) {
             q->unseen[i / 8] = (uint8_t)(q->unseen[i / 8] | 0x80 >> i % 8);
