@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
+#include "store/codec/deliveries.h"
 #include "store/sqlite/index/staged.h"
 #include "tests/lib/alloc.h"
 
@@ -144,6 +145,52 @@ static void test_load(void **state)
     staged_out_clear(&out);
     assert_true(out.n_plays == 0 && out.n_deliveries == 0);
     staged_out_free(&out);
+}
+
+/* Of what is loaded up to max the same deliveries count as of all. Returns how many are loaded. */
+static size_t check_last(const struct staged *s, size_t max)
+{
+    struct staged_out all = {0}, last = {.deliveries_max = max};
+    int known = staged_load(s, 7, slice_str("ann"), NOV, &all);
+    assert_int_equal(staged_load(s, 7, slice_str("ann"), NOV, &last), known);
+    const size_t loaded = last.n_deliveries;
+    size_t n = delivered_last(all.deliveries, all.n_deliveries, max);
+    assert_int_equal(delivered_last(last.deliveries, loaded, max), n);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(last.deliveries[i].id, all.deliveries[i].id);
+        assert_true(slice_eq(last.deliveries[i].item, all.deliveries[i].item));
+    }
+    staged_out_free(&all);
+    staged_out_free(&last);
+    return loaded;
+}
+
+/* Of thousands only those that count are read, whatever repeats; of those in another order, all. */
+static void test_last_deliveries(void **state)
+{
+    (void)state;
+    static const unsigned distinct[] = {1, 3, 9, 10, 11, 40, 5000};
+    for (size_t round = 0; round < sizeof distinct / sizeof *distinct; round++) {
+        struct staged *s = staged_new(1);
+        for (uint64_t id = 1; id <= 5000; id++) {
+            char item[16];
+            unsigned number = (unsigned)(random_next() % distinct[round]);
+            snprintf(item, sizeof item, "i%u", number);
+            add_delivery(s, 7, "ann", item, number, NOV, id);
+            if (id % 7 == 0) {
+                staged_drop_rows(s, 7, slice_str("ann"), &id, 1);
+            }
+        }
+        assert_true(check_last(s, 10) <= 20);
+        assert_true(check_last(s, 1) == 1);
+        add_delivery(s, 7, "ann", "late", 7777, NOV, 6000);
+        add_delivery(s, 7, "ann", "early", 8888, NOV, 5500); /* as a file has it that somebody else wrote */
+        check_last(s, 1);
+        check_last(s, 10);
+        staged_drop_user(s, 7, slice_str("ann"));
+        assert_int_equal(check_last(s, 10), 0);
+        staged_free(s);
+    }
 }
 
 static void test_ranges(void **state)
@@ -638,10 +685,15 @@ static void test_bytes_per_play(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),          cmocka_unit_test(test_load),
-        cmocka_unit_test(test_ranges),         cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_forget_items),   cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_last_deliveries),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_forget_items),
+        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_against_oracle),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bytes_per_play),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

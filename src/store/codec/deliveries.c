@@ -13,6 +13,7 @@
  */
 #include "store/codec/deliveries.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include <zstd.h>
@@ -36,12 +37,62 @@ _Static_assert(CELLS_MAX >= 2 * DELIVERED_MAX, "the table of kept items is at mo
 _Static_assert(DELIVERED_MAX < UINT16_MAX, "a cell holds the number of a kept item");
 
 /* --- the last-100 rule ---
- * A heap with the newest on top gives them up in order; each that isn't kept yet is kept at the end of the array, from
- * behind, where the heap has just shrunk; so nothing needs memory, and the rest is never sorted. */
+ * What comes newest first, as it nearly always does, is only read. Otherwise a heap with the newest on top gives them
+ * up in order; each that isn't kept yet is kept at the end of the array, from behind, where the heap has just shrunk;
+ * so nothing needs memory, and the rest is never sorted. */
 
 static bool older(const struct store_delivery *a, const struct store_delivery *b)
 {
     return a->id != b->id ? a->id < b->id : a->hash < b->hash;
+}
+
+/* What is kept: from `first` on, upwards or, of a heap, downwards. */
+struct kept {
+    struct store_delivery *first;
+    ptrdiff_t step;
+    size_t n, most;
+    size_t mask;
+    uint16_t cells[CELLS_MAX]; /* an open-addressing table by hash: 1 + the number of a kept one */
+};
+
+static void kept_begin(struct kept *k, struct store_delivery *first, ptrdiff_t step, size_t most)
+{
+    k->first = first;
+    k->step = step;
+    k->n = 0;
+    k->most = most < DELIVERED_MAX ? most : DELIVERED_MAX;
+    k->mask = 1;
+    while (k->mask + 1 < 2 * k->most) {
+        k->mask = 2 * k->mask + 1;
+    }
+    memset(k->cells, 0, (k->mask + 1) * sizeof(k->cells[0]));
+}
+
+/* Keeps the next newest, unless a newer one of its item is. */
+static inline void keep(struct kept *k, const struct store_delivery *d)
+{
+    size_t at = (size_t)d->hash & k->mask;
+    for (; k->cells[at] != 0; at = (at + 1) & k->mask) {
+        const struct store_delivery *kept = k->first + k->step * (k->cells[at] - 1);
+        if (kept->hash == d->hash && slice_eq(kept->item, d->item)) {
+            return;
+        }
+    }
+    struct store_delivery *to = k->first + k->step * (ptrdiff_t)k->n;
+    if (to != d) {
+        *to = *d;
+    }
+    k->cells[at] = (uint16_t)++k->n;
+}
+
+static bool comes_newest_first(const struct store_delivery *list, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        if (older(&list[i - 1], &list[i])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Puts d where it belongs, from place i of a heap of n downwards. */
@@ -59,54 +110,42 @@ static void sift(struct store_delivery *heap, size_t n, size_t i, struct store_d
     heap[i] = d;
 }
 
-/* Whether d's item is new to the kept ones, which end in front of `end`. Notes it in the table as the k-th then. */
-static bool is_new(uint16_t *cells, size_t mask, const struct store_delivery *end, size_t k,
-                   const struct store_delivery *d)
+/* Into the end of the list. */
+static void keep_by_heap(struct kept *k, struct store_delivery *list, size_t n)
 {
-    size_t at = (size_t)d->hash & mask;
-    for (; cells[at] != 0; at = (at + 1) & mask) {
-        const struct store_delivery *kept = end - cells[at];
-        if (kept->hash == d->hash && slice_eq(kept->item, d->item)) {
-            return false;
-        }
+    for (size_t i = n / 2; i-- > 0;) {
+        sift(list, n, i, list[i]);
     }
-    cells[at] = (uint16_t)k;
-    return true;
+    while (n > 0 && k->n < k->most) {
+        struct store_delivery newest = list[0];
+        n--;
+        if (n > 0) {
+            sift(list, n, 0, list[n]);
+        }
+        keep(k, &newest);
+    }
 }
 
 size_t delivered_last(struct store_delivery *list, size_t n, size_t max)
 {
-    uint16_t cells[CELLS_MAX];
+    struct kept k;
     size_t most = max < n ? max : n;
-    most = most < DELIVERED_MAX ? most : DELIVERED_MAX;
-    size_t size = 2;
-    while (size < 2 * most) {
-        size *= 2;
-    }
-    memset(cells, 0, size * sizeof(cells[0]));
-
-    for (size_t i = n / 2; i-- > 0;) {
-        sift(list, n, i, list[i]);
-    }
-    size_t kept = 0;
-    for (size_t heap = n; heap > 0 && kept < most;) {
-        struct store_delivery newest = list[0];
-        heap--;
-        if (heap > 0) {
-            sift(list, heap, 0, list[heap]);
+    if (comes_newest_first(list, n)) {
+        kept_begin(&k, list, 1, most);
+        for (size_t i = 0; i < n && k.n < k.most; i++) {
+            keep(&k, &list[i]);
         }
-        if (is_new(cells, size - 1, list + n, kept + 1, &newest)) {
-            kept++;
-            list[n - kept] = newest;
-        }
+        return k.n;
     }
+    kept_begin(&k, list + n - 1, -1, most);
+    keep_by_heap(&k, list, n);
     for (size_t i = 0, j = n; i + 1 < j; i++) {
         j--;
         struct store_delivery swap = list[i];
         list[i] = list[j];
         list[j] = swap;
     }
-    return kept;
+    return k.n;
 }
 
 /* The k-th newest distinct id of the list, or one below all of them. */

@@ -18,7 +18,7 @@ enum { DELIVERED_MAX = 10000 }; /* the most that a blob holds, and the upper lim
 
 /* Orders the list newest first, with each item once, at its highest id, and cuts it to max (at most DELIVERED_MAX). In
  * place, no allocation. Items are compared by their bytes; equal items have equal hashes. Returns how many are left.
- * O(n + k log n), where k of n are visited before max are found. */
+ * O(n + k log n), where k of n are visited before max are found; O(n) of a list that is newest first already. */
 size_t delivered_last(struct store_delivery *list, size_t n, size_t max);
 
 /* Deliveries of another store beside ours, each newest first, into all (n_ours + n_theirs of them), of which

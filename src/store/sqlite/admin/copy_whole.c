@@ -38,7 +38,7 @@ static int unite_deliveries(struct store_reader *r, struct user_snapshot *p, str
         result = out_of_memory(err);
     }
     if (result == 0) {
-        n = delivered_last(r->out.deliveries, r->out.n_deliveries, (size_t)config_now(r->store->cfg)->delivered_max);
+        n = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
         result = delivered_encode(&r->codec, r->out.deliveries, n, blob) < 0 ? out_of_memory(err) : 0;
         p->deliveries = slice_of((const char *)blob->data, blob->len);
     }

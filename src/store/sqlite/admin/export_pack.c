@@ -118,6 +118,7 @@ static int by_month_and_hash(const void *a, const void *b)
 static int pack_staged(struct export_packer *x, struct packed *p, struct err *err)
 {
     staged_out_clear(&x->staged);
+    x->staged.deliveries_max = DELIVERED_MAX;
     for (int i = 0; i < x->n_slots; i++) {
         if (staged_load(x->slots[i], p->snapshot.key, p->snapshot.user, INT_MIN, &x->staged) < 0) {
             return out_of_memory(err);

@@ -9,7 +9,8 @@
  * lock, so a question, the flush and the writer never wait for each other. A load sees every row that was added before
  * it began, and any part of a drop under way.
  *
- * Row ids ascend, as the table assigns them. Months are those of month_of_ms().
+ * Row ids ascend, as the table assigns them; a user's deliveries whose ids don't (in a file that somebody else's
+ * program wrote, or in a bulk load) are found all the same. Months are those of month_of_ms().
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_H
@@ -97,7 +98,7 @@ struct staged_out {
     struct store_delivery *deliveries;
     size_t n_deliveries, cap_deliveries;
     struct arena items; /* the bytes of deliveries that came from slots */
-    size_t plays_max;
+    size_t plays_max, deliveries_max;
 };
 void staged_out_clear(struct staged_out *out); /* keeps memory for the next use, but not a giant's */
 void staged_out_free(struct staged_out *out);
@@ -105,9 +106,13 @@ void staged_out_free(struct staged_out *out);
 /* Appends deliveries from elsewhere; their item bytes stay where they are. Returns 0 or ERR_NOMEM. */
 int staged_out_add(struct staged_out *out, const struct store_delivery *list, size_t n);
 
-/* Appends the user's plays with month >= first_month and all deliveries (in no order, repeats possible; item bytes
- * are copied). Returns 1 when the user has any row here, of whatever month, 0 when not, ERR_NOMEM, or ERR_LARGE when
- * out might come to hold more than out->plays_max plays (0: any number). */
+/* For who loads from several: the newer slot's ids are higher. */
+uint64_t staged_first_id(const struct staged *s);
+
+/* Appends the user's plays with month >= first_month, and their deliveries: at least the last out->deliveries_max
+ * distinct items (0: all), newest first where ids ascended, repeats possible. Item bytes are copied.
+ * Returns 1 when the user has any row here, of whatever month, 0 when not, ERR_NOMEM, or ERR_LARGE when out might come
+ * to hold more than out->plays_max plays (0: any number). */
 int staged_load(const struct staged *s, int64_t key, struct slice user, int first_month, struct staged_out *out);
 
 /* Whether another user with the same key has rows here. */

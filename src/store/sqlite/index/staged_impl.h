@@ -9,7 +9,8 @@
  *
  * A user's plays are a chain of chunks of 2, 4, 8, ... 1024, 1024, ...: adding is O(1), a user with one play pays for
  * two, one with a million nothing extra. Only the first n_plays are looked at, so that the `next` of the last chunk
- * isn't read while it is written. Deliveries are a list, newest first. A dropped row is marked dead and stays.
+ * isn't read while it is written. Deliveries are a list, last added first: the newest, as long as ids ascend. A dropped
+ * row is marked dead and stays.
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
@@ -75,6 +76,7 @@ struct staged {
     uint64_t first_id;
     struct arena arena; /* the writer's */
     _Atomic uint64_t rows, taken, users, bytes;
+    _Atomic bool unordered; /* ids of a user's deliveries did not ascend; set before the first such one can be seen */
     struct shard shards[SHARDS];
 };
 

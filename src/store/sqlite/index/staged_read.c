@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "store/codec/deliveries.h"
 #include "store/sqlite/index/staged.h"
 #include "store/sqlite/index/staged_impl.h"
 
@@ -64,36 +65,75 @@ int staged_out_add(struct staged_out *out, const struct store_delivery *list, si
     return rc;
 }
 
+static int load_plays(const struct staged_user *user, int first_month, struct staged_out *out, bool *any)
+{
+    struct plays_at at = plays_begin(user);
+    if (out->plays_max > 0 && out->n_plays + at.left > out->plays_max) {
+        return ERR_LARGE;
+    }
+    int rc = staged_grow(&out->plays, &out->cap_plays, out->n_plays + at.left, sizeof(out->plays[0]));
+    for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
+        if (play_live(play)) {
+            *any = true;
+            if (play->month >= first_month) {
+                out->plays[out->n_plays++] = (struct store_play){play->hash, play->month};
+            }
+        }
+    }
+    return rc;
+}
+
+uint64_t staged_first_id(const struct staged *s)
+{
+    return s->first_id;
+}
+
+/* Mostly they come newest first, and no more are read than count. Repeats are dropped once there are as many rows
+ * again, so that each row is looked at a bounded number of times. */
+static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
+{
+    const size_t first = out->n_deliveries;
+    struct sent *sent = sent_begin(user);
+    const size_t max = atomic_load_explicit(&s->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
+    size_t full = max;
+    for (; sent != NULL; sent = sent->next) {
+        if (!sent_live(sent)) {
+            continue;
+        }
+        *any = true;
+        struct store_delivery delivery = {s->first_id + sent->id, sent->hash, slice_of(sent->item, sent->len)};
+        if (staged_out_add(out, &delivery, 1) != 0) {
+            return ERR_NOMEM;
+        }
+        if (max > 0 && out->n_deliveries - first == full) {
+            out->n_deliveries = first + delivered_last(out->deliveries + first, full, max);
+            if (out->n_deliveries - first == max) {
+                break;
+            }
+            full = 2 * max;
+        }
+    }
+    for (size_t i = first; i < out->n_deliveries; i++) {
+        struct slice *item = &out->deliveries[i].item;
+        const char *bytes = arena_copy(&out->items, item->data, item->len);
+        if (bytes == NULL) {
+            return ERR_NOMEM;
+        }
+        item->data = bytes;
+    }
+    return 0;
+}
+
 int staged_load(const struct staged *s, int64_t key, struct slice id, int first_month, struct staged_out *out)
 {
     const struct staged_user *user = staged_find(s, key, id);
     if (user == NULL) {
         return 0;
     }
-    size_t n_plays = out->n_plays;
-    size_t n_deliveries = out->n_deliveries;
+    const size_t n_plays = out->n_plays, n_deliveries = out->n_deliveries;
     bool any = false;
-    struct plays_at at = plays_begin(user);
-    if (out->plays_max > 0 && n_plays + at.left > out->plays_max) {
-        return ERR_LARGE;
-    }
-    int rc = staged_grow(&out->plays, &out->cap_plays, n_plays + at.left, sizeof(out->plays[0]));
-    for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
-        if (play_live(play)) {
-            any = true;
-            if (play->month >= first_month) {
-                out->plays[out->n_plays++] = (struct store_play){play->hash, play->month};
-            }
-        }
-    }
-    for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
-        if (sent_live(sent)) {
-            any = true;
-            const char *bytes = arena_copy(&out->items, sent->item, sent->len);
-            struct store_delivery delivery = {s->first_id + sent->id, sent->hash, slice_of(bytes, sent->len)};
-            rc = bytes != NULL ? staged_out_add(out, &delivery, 1) : ERR_NOMEM;
-        }
-    }
+    int rc = load_plays(user, first_month, out, &any);
+    rc = rc == 0 ? load_deliveries(s, user, out, &any) : rc;
     if (rc != 0) {
         out->n_plays = n_plays;
         out->n_deliveries = n_deliveries;

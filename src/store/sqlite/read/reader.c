@@ -152,17 +152,35 @@ static int end(struct store_reader *r, int began, int result, struct err *err)
     return result;
 }
 
+/* Pinned: those with rows, the newest first, so that a user's deliveries are gathered in order. Returns how many. */
+static int find_slots(struct sqlite_store *s, const struct staged **slots)
+{
+    int n = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        const struct staged *index = atomic_load(&s->slots[i].index);
+        if (index == NULL) {
+            continue;
+        }
+        int at = n++;
+        for (; at > 0 && staged_first_id(slots[at - 1]) < staged_first_id(index); at--) {
+            slots[at] = slots[at - 1];
+        }
+        slots[at] = index;
+    }
+    return n;
+}
+
 int reader_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
 {
     struct sqlite_store *s = r->store;
     int known = 0;
+    r->out.deliveries_max = (size_t)config_now(s->cfg)->delivered_max;
     atomic_fetch_add(&r->pin, 1);
-    for (int i = 0; i < STORE_SLOTS_MAX && known >= 0; i++) {
-        struct staged *index = atomic_load(&s->slots[i].index);
-        if (index != NULL) {
-            int found = staged_load(index, key, user, first_month, &r->out);
-            known = found < 0 ? found : known | found;
-        }
+    const struct staged *slots[STORE_SLOTS_MAX];
+    const int n = find_slots(s, slots);
+    for (int i = 0; i < n && known >= 0; i++) {
+        int found = staged_load(slots[i], key, user, first_month, &r->out);
+        known = found < 0 ? found : known | found;
     }
     atomic_fetch_add(&r->pin, 1);
     return known == ERR_NOMEM ? out_of_memory(err) : known < 0 ? too_large(err) : known;
@@ -410,8 +428,7 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     if (view->damaged_months > 0) {
         COUNT(r->store, damaged_answers, 1);
     }
-    r->out.n_deliveries =
-        delivered_last(r->out.deliveries, r->out.n_deliveries, (size_t)config_now(r->store->cfg)->delivered_max);
+    r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
     view->months = r->months;
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;

@@ -29,7 +29,6 @@ int reader_recent(struct store_reader *r, struct store_load *load, uint64_t *lef
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;
     view->deliveries = r->out.deliveries;
-    view->n_deliveries =
-        delivered_last(r->out.deliveries, r->out.n_deliveries, (size_t)config_now(r->store->cfg)->delivered_max);
+    view->n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
     return 0;
 }
