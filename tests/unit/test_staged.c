@@ -147,10 +147,15 @@ static void test_load(void **state)
     staged_out_free(&out);
 }
 
-/* Of what is loaded up to max the same deliveries count as of all. Returns how many are loaded. */
-static size_t check_last(const struct staged *s, size_t max)
+/* Of what is loaded up to max the same deliveries count as of all: of one slot, or of a newer one, too. Returns how
+ * many are loaded. */
+static size_t check_last(const struct staged *s, const struct staged *newer, size_t max)
 {
     struct staged_out all = {0}, last = {.deliveries_max = max};
+    if (newer != NULL) {
+        assert_int_equal(staged_load(newer, 7, slice_str("ann"), NOV, &all), 1);
+        assert_int_equal(staged_load(newer, 7, slice_str("ann"), NOV, &last), 1);
+    }
     int known = staged_load(s, 7, slice_str("ann"), NOV, &all);
     assert_int_equal(staged_load(s, 7, slice_str("ann"), NOV, &last), known);
     const size_t loaded = last.n_deliveries;
@@ -171,25 +176,30 @@ static void test_last_deliveries(void **state)
     (void)state;
     static const unsigned distinct[] = {1, 3, 9, 10, 11, 40, 5000};
     for (size_t round = 0; round < sizeof distinct / sizeof *distinct; round++) {
-        struct staged *s = staged_new(1);
-        for (uint64_t id = 1; id <= 5000; id++) {
+        struct staged *s = staged_new(1), *newer = staged_new(10001);
+        for (uint64_t id = 1; id <= 5006; id++) {
             char item[16];
             unsigned number = (unsigned)(random_next() % distinct[round]);
             snprintf(item, sizeof item, "i%u", number);
-            add_delivery(s, 7, "ann", item, number, NOV, id);
+            struct staged *slot = id <= 5000 ? s : newer;
+            uint64_t at = id <= 5000 ? id : 10000 + id;
+            add_delivery(slot, 7, "ann", item, number, NOV, at);
             if (id % 7 == 0) {
-                staged_drop_rows(s, 7, slice_str("ann"), &id, 1);
+                staged_drop_rows(slot, 7, slice_str("ann"), &at, 1);
             }
         }
-        assert_true(check_last(s, 10) <= 20);
-        assert_true(check_last(s, 1) == 1);
+        assert_true(check_last(s, NULL, 10) < 20);
+        assert_true(check_last(s, NULL, 1) == 1);
+        check_last(s, newer, 1);
+        assert_true(check_last(s, newer, 10) < 26);
         add_delivery(s, 7, "ann", "late", 7777, NOV, 6000);
         add_delivery(s, 7, "ann", "early", 8888, NOV, 5500); /* as a file has it that somebody else wrote */
-        check_last(s, 1);
-        check_last(s, 10);
+        check_last(s, NULL, 1);
+        check_last(s, newer, 10);
         staged_drop_user(s, 7, slice_str("ann"));
-        assert_int_equal(check_last(s, 10), 0);
+        assert_int_equal(check_last(s, NULL, 10), 0);
         staged_free(s);
+        staged_free(newer);
     }
 }
 

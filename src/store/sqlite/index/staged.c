@@ -231,7 +231,7 @@ int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice
     atomic_init(&sent->dead, 0);
     sent->len = (uint8_t)item.len;
     memcpy(sent->item, item.data, item.len);
-    if (sent->next != NULL && sent->next->id > sent->id) {
+    if (sent->next != NULL && sent->next->id >= sent->id) {
         atomic_store_explicit(&s->unordered, true, memory_order_relaxed);
     }
     atomic_store_explicit(&user->sent, sent, memory_order_release);

@@ -106,11 +106,12 @@ void staged_out_free(struct staged_out *out);
 /* Appends deliveries from elsewhere; their item bytes stay where they are. Returns 0 or ERR_NOMEM. */
 int staged_out_add(struct staged_out *out, const struct store_delivery *list, size_t n);
 
-/* For who loads from several: the newer slot's ids are higher. */
+/* For who loads from several: mostly, the newer slot's ids are higher. */
 uint64_t staged_first_id(const struct staged *s);
 
 /* Appends the user's plays with month >= first_month, and their deliveries: at least the last out->deliveries_max
- * distinct items (0: all), newest first where ids ascended, repeats possible. Item bytes are copied.
+ * distinct items of this slot (0: all), and less than twice as many rows, newest first, repeats possible; all of them
+ * where ids of anybody's did not ascend in this slot. Item bytes are copied.
  * Returns 1 when the user has any row here, of whatever month, 0 when not, ERR_NOMEM, or ERR_LARGE when out might come
  * to hold more than out->plays_max plays (0: any number). */
 int staged_load(const struct staged *s, int64_t key, struct slice user, int first_month, struct staged_out *out);
@@ -142,7 +143,7 @@ struct staged_walk {
     struct slice user;
     struct staged_play *plays; /* ascending ids */
     size_t n_plays, cap_plays;
-    struct staged_delivery *deliveries; /* descending ids */
+    struct staged_delivery *deliveries; /* descending ids, where they ascended */
     size_t n_deliveries, cap_deliveries;
 
     /* the walk's own */

@@ -41,7 +41,7 @@ struct chunk {
 };
 
 struct sent {
-    struct sent *next; /* older */
+    struct sent *next; /* added before */
     uint64_t hash;
     uint32_t id; /* minus first_id */
     uint16_t month;
@@ -76,7 +76,8 @@ struct staged {
     uint64_t first_id;
     struct arena arena; /* the writer's */
     _Atomic uint64_t rows, taken, users, bytes;
-    _Atomic bool unordered; /* ids of a user's deliveries did not ascend; set before the first such one can be seen */
+    _Atomic bool
+        unordered; /* ids of some user's deliveries did not ascend; set before the first such one can be seen */
     struct shard shards[SHARDS];
 };
 

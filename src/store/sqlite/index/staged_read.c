@@ -88,8 +88,8 @@ uint64_t staged_first_id(const struct staged *s)
     return s->first_id;
 }
 
-/* Mostly they come newest first, and no more are read than count. Repeats are dropped once there are as many rows
- * again, so that each row is looked at a bounded number of times. */
+/* Mostly they come newest first, and once as many distinct ones are found as count, the others aren't read. Repeats are
+ * dropped once there are as many rows again, so that each row is looked at a bounded number of times. */
 static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
 {
     const size_t first = out->n_deliveries;

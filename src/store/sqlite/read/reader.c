@@ -152,7 +152,8 @@ static int end(struct store_reader *r, int began, int result, struct err *err)
     return result;
 }
 
-/* Pinned: those with rows, the newest first, so that a user's deliveries are gathered in order. Returns how many. */
+/* While the caller pins them: those that have an index, the newest first, so that a user's deliveries are gathered in
+ * order. Returns how many. */
 static int find_slots(struct sqlite_store *s, const struct staged **slots)
 {
     int n = 0;

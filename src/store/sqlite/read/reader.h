@@ -62,7 +62,8 @@ int reader_shared_key(struct store_reader *reader, int64_t key, struct slice use
  * anew. db_end_read() ends it. */
 int reader_begin(struct store_reader *r, struct err *err);
 
-/* Into r->out: 1 when the user has rows in some slot. */
+/* Into r->out: 1 when the user has rows in some slot. Of deliveries there may be more than the last delivered_max: cut
+ * them to r->out.deliveries_max, which is set here, since the option may change meanwhile. */
 int reader_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err);
 
 /* reader_recent.c */
