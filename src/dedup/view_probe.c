@@ -135,13 +135,19 @@ struct recent {
     uint64_t cells[2 * FEW_EXACT];
 };
 
-static void recent_add(struct recent *r, uint64_t hash)
+/* Where the hash stands, or would stand. */
+static size_t recent_find(const struct recent *r, uint64_t hash)
 {
     size_t at = hash & r->mask;
     while (r->cells[at] != 0 && r->cells[at] != hash) {
         at = (at + 1) & r->mask;
     }
-    r->cells[at] = hash;
+    return at;
+}
+
+static void recent_add(struct recent *r, uint64_t hash)
+{
+    r->cells[recent_find(r, hash)] = hash;
     r->has_zero |= hash == 0;
 }
 
@@ -164,11 +170,7 @@ static void recent_fill(struct recent *r, const struct store_view *view)
 
 static bool is_recent(const struct recent *r, uint64_t hash)
 {
-    size_t at = hash & r->mask;
-    while (r->cells[at] != 0 && r->cells[at] != hash) {
-        at = (at + 1) & r->mask;
-    }
-    return hash == 0 ? r->has_zero : r->cells[at] == hash;
+    return hash == 0 ? r->has_zero : r->cells[recent_find(r, hash)] == hash;
 }
 
 static bool is_filtered(const struct store_view *view, uint64_t hash)
