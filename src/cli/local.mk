@@ -59,6 +59,8 @@ libunseen_a_SOURCES += \
 	src/cli/lib/source.c \
 	src/cli/lib/source.h \
 	src/cli/lib/source_remote.c \
+	src/cli/lib/store_wait.c \
+	src/cli/lib/store_wait.h \
 	src/cli/inspect/user.c \
 	src/cli/lib/version.c \
 	src/cli/lib/versions.h \
@@ -127,6 +129,4 @@ libunseen_a_SOURCES += \
 	src/cli/replica/replica.c \
 	src/cli/replica/replica.h \
 	src/cli/replica/replica_status.c \
-	src/cli/replica/replica_verify.c \
-	src/cli/replica/store_wait.c \
-	src/cli/replica/store_wait.h
+	src/cli/replica/replica_verify.c

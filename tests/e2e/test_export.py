@@ -2,6 +2,7 @@
 
 The oracle is exact: whatever was acknowledged by either node is never unseen afterwards, on the node that has the user.
 """
+import contextlib
 import json
 import random
 import resource
@@ -13,6 +14,7 @@ import pytest
 
 from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, Server, run
 from resp import Closed, RespError
+from test_lying_redis import Liar
 
 SEED = "00c0ffee12345678"
 
@@ -177,6 +179,46 @@ def test_loading_twice_changes_nothing(filled, folder, make_server):
         assert unseen(target, f"u{u}", [f"own{u}", f"old{u}-0", f"old{u}-9", f"d{u}", "new"]) == ["new"]
     assert unseen(target, "u99", [f"here99-{i}" for i in range(20, 99)]) == []
     sound(target)
+
+
+class Busy:
+    """What a Liar answers who hands on to a server, but is too busy for the first n LOADs, and every other one then."""
+
+    def __init__(self, server, n):
+        self.link, self.n = server.client(), n
+        self.loads, self.users = 0, []  # of the LOADs that were handed on: how many each had
+
+    def __call__(self, words):
+        if words[0] == b"LOAD":
+            self.loads += 1
+            if self.loads <= self.n or self.loads % 2 == 0:
+                return [b'-BUSY user "u" changes faster than it can be read\r\n']
+            self.users.append(len(words) - 1)
+        return [self.text(self.link.command(*words))]
+
+    def text(self, value):
+        if isinstance(value, int):
+            return b":%d\r\n" % value
+        if isinstance(value, bytes):
+            return b"$%d\r\n%b\r\n" % (len(value), value)
+        return b"*%d\r\n" % len(value) + b"".join(map(self.text, value))
+
+
+def test_a_server_too_busy_is_asked_again(make_server, folder):
+    """Six batches, four of them under way."""
+    users = [f"u{i}" for i in range(2600)]
+    (folder / "plays.tsv").write_text("".join(f"{START}\t{user}\t{user}:item\n" for user in users))
+    config = ("-c", "/dev/null", "--data", folder / "from", "--hash-seed", SEED, "--test-clock", START)
+    run("import", *config, "--min-free", "0", folder / "plays.tsv")
+    export(folder / "from", folder / "all.unseen")
+    server = make_server(hash_seed=SEED)
+    busy = Busy(server, 3)
+    with contextlib.closing(Liar(busy)) as wire:
+        summary = json.loads(run("load", folder / "all.unseen", "--to", wire.address, "--json").stdout)
+    assert summary["loaded"] == len(users) and summary["past_retention"] == 0
+    assert len(busy.users) == 6 and sum(busy.users) == len(users) and busy.loads > 11, (busy.users, busy.loads)
+    with server.client() as c:
+        assert all(c.command("SEEN", user, f"{user}:item") == [1] for user in users)
 
 
 def test_exceptions(make_server, folder):

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/plural.h"
 #include "cli/lib/output.h"
-#include "cli/replica/store_wait.h"
+#include "cli/lib/store_wait.h"
 #include "replica/clone_mark.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* Pools, each of one version. Those that the folder has already, from a clone that was cut short, stay. What changes at
  * the primary meanwhile a replica finds when it connects, by the versions (replica/follower_pools.c). */
 #include "base/clock.h"
+#include "cli/lib/store_wait.h"
 #include "cli/replica/clone_copy.h"
-#include "cli/replica/store_wait.h"
 #include "dedup/pool.h"
 #include "replica/pool_fetch.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
-#include "cli/replica/store_wait.h"
+#include "cli/lib/store_wait.h"
 #include "store/codec/user_snapshot.h"
 #include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"

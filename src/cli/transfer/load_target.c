@@ -3,13 +3,14 @@
 #include "cli/transfer/load_target.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "cli/lib/options.h"
+#include "cli/lib/store_wait.h"
 #include "net/client.h"
 #include "store/factory.h"
 #include "store/rados/rados_store.h"
@@ -22,6 +23,7 @@ enum {
     BATCHES = 4,                    /* under way */
     REQUEST_MAX = 15 * 1024 * 1024, /* the server takes 16 MiB */
     PATIENCE_MS = 10 * 60 * 1000,   /* it may have to wait for its WAL to shrink */
+    BUSY_STEP_MS = 100,
     LOADING_STEP_MS = 50,
     LOADING_TRIES = 5 * 60 * 1000 / LOADING_STEP_MS,
 };
@@ -41,36 +43,9 @@ struct load_target {
     size_t oldest, n_sent; /* the one being filled comes behind them */
     struct slice words[1 + BATCH_SNAPSHOTS];
     uint8_t verdicts[BATCH_SNAPSHOTS];
-    bool ring; /* the server keeps one, to be flushed before */
+    bool ring;          /* the server keeps one, to be flushed before */
+    int64_t busy_since; /* the server has refused batches since then (ms of a stopwatch); 0: it took the last one */
 };
-
-/* --- waiting for the store --- */
-
-struct waiting {
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    bool done;
-};
-
-static void on_done(struct store_call *call)
-{
-    struct waiting *w = call->owner;
-    pthread_mutex_lock(&w->mutex);
-    w->done = true;
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->mutex);
-}
-
-static int wait_done(struct store_call *call, struct err *err)
-{
-    struct waiting *w = call->owner;
-    pthread_mutex_lock(&w->mutex);
-    while (!w->done) {
-        pthread_cond_wait(&w->wake, &w->mutex);
-    }
-    pthread_mutex_unlock(&w->mutex);
-    return call->err.code < 0 ? err_set(err, call->err.code, "%s", call->err.text) : 0;
-}
 
 /* --- opening --- */
 
@@ -92,10 +67,7 @@ static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed,
     if (rc < 0) {
         return rc;
     }
-    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    struct store_call call = {.done = on_done, .owner = &w};
-    t->store->ring->flush(t->store, &call);
-    return wait_done(&call, err);
+    return store_wait_flush(t->store, err);
 }
 
 /* A pool that isn't ready for plays is made so, with the file's seed: a new one adopts it, as a new folder does. Nodes
@@ -229,18 +201,44 @@ static void tell(struct load_target *t, struct batch *b)
     b->n = 0;
 }
 
-/* Reads the answer to the oldest batch. */
+static bool is_busy(const struct reply *reply)
+{
+    return reply->kind == REPLY_ERROR && reply->text.len >= 5 && memcmp(reply->text.data, "BUSY ", 5) == 0;
+}
+
+/* The oldest batch, which was refused with *err, once more, behind those under way: as store_wait_import() does. */
+static int send_again(struct load_target *t, struct err *err)
+{
+    int64_t now = clock_stopwatch_us() / 1000;
+    if (t->busy_since == 0) {
+        t->busy_since = now;
+    } else if (now - t->busy_since >= PATIENCE_MS) {
+        return err->code;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_MS * 1000 * 1000}, NULL);
+    struct batch busy = t->batches[t->oldest];
+    for (size_t i = 1; i < t->n_sent; i++) {
+        t->batches[(t->oldest + i - 1) % BATCHES] = t->batches[(t->oldest + i) % BATCHES];
+    }
+    struct batch *last = &t->batches[(t->oldest + t->n_sent - 1) % BATCHES];
+    *last = busy;
+    list_words(t, last);
+    return client_queue(t->client, t->words, 1 + last->n, err);
+}
+
+/* Reads the answer to the oldest batch: it is taken, or under way again. */
 static int collect(struct load_target *t, struct err *err)
 {
     struct batch *b = &t->batches[t->oldest];
-    const struct reply *reply;
+    const struct reply *reply = NULL;
     int rc = client_wait(t->client, PATIENCE_MS, err);
     if (rc == 0) {
         rc = err_set(err, ERR_SYSTEM, "the server says nothing for %d minutes", PATIENCE_MS / 60000);
     }
     if (rc < 0 || (rc = client_answer(t->client, &reply, err)) < 0) {
-        return rc;
+        return reply != NULL && is_busy(reply) ? send_again(t, err) : rc;
     }
+    t->busy_since = 0;
     bool good = reply->kind == REPLY_ARRAY && reply->n == b->n;
     for (size_t i = 0; good && i < b->n; i++) {
         int64_t verdict;
@@ -258,12 +256,7 @@ static int collect(struct load_target *t, struct err *err)
 
 static int import_folder(struct load_target *t, struct batch *b, struct err *err)
 {
-    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    struct store_import import = {.snapshots = t->words + 1, .n = b->n, .verdicts = t->verdicts};
-    import.call.done = on_done;
-    import.call.owner = &w;
-    t->store->ops->import(t->store, &import);
-    int rc = wait_done(&import.call, err);
+    int rc = store_wait_import(t->store, t->words + 1, b->n, t->verdicts, err);
     if (rc == 0) {
         tell(t, b);
     }
@@ -285,7 +278,10 @@ static int send_batch(struct load_target *t, struct err *err)
         return rc;
     }
     t->n_sent++;
-    return t->n_sent == BATCHES ? collect(t, err) : 0;
+    while (rc == 0 && t->n_sent == BATCHES) {
+        rc = collect(t, err);
+    }
+    return rc;
 }
 
 int load_target_add(struct load_target *t, struct slice snapshot, struct err *err)

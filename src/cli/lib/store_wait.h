@@ -1,6 +1,6 @@
 /* A store's messages, waited for: for subcommands that have a folder to themselves. */
-#ifndef UNSEEN_CLI_REPLICA_STORE_WAIT_H
-#define UNSEEN_CLI_REPLICA_STORE_WAIT_H
+#ifndef UNSEEN_CLI_LIB_STORE_WAIT_H
+#define UNSEEN_CLI_LIB_STORE_WAIT_H
 
 #include "store/copy.h"
 #include "store/node.h"

@@ -1,4 +1,4 @@
-#include "cli/replica/store_wait.h"
+#include "cli/lib/store_wait.h"
 
 #include <pthread.h>
 #include <time.h>
