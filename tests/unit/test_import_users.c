@@ -18,8 +18,7 @@
 #include "store/codec/user_snapshot.h"
 #include "store/migration.h"
 #include "store/ring.h"
-#include "tests/lib/load_wait.h"
-#include "tests/lib/store_fixture.h"
+#include "tests/lib/store_calls.h"
 
 enum { USERS = 40, ITEMS = 30 };
 
@@ -171,35 +170,56 @@ static void joins_while_the_disk_fails(void **state)
     assert_int_equal(count_users(f), USERS);
 }
 
-/* In a new store, whose first ids are lower than those that came along, and than their number. */
+/* The last deliveries, newest first, are these, which stand behind each other with a space between. */
+static void check_last(struct store_fixture *f, const char *expected)
+{
+    struct slice user = slice_str(names[0]);
+    struct store_reader *reader;
+    struct store_view view;
+    struct err err = {0};
+    char text[256] = "";
+    size_t len = 0;
+    assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
+    assert_int_equal(store_load_wait(f->store, reader, hash_user_key(SEED, user), user, INT32_MIN, &view, &err), 0);
+    assert_in_range(view.n_deliveries, 1, f->cfg.delivered_max);
+    for (size_t i = 0; i < view.n_deliveries; i++) {
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%.*s", i > 0 ? " " : "",
+                                (int)view.deliveries[i].item.len, view.deliveries[i].item.data);
+    }
+    assert_string_equal(text, expected);
+    f->store->ops->reader_close(reader);
+}
+
+/* In a new store, whose first ids are lower than those that came along, and than their number. What is staged may be as
+ * many as count, by itself, and then not any more. */
 static void what_is_sent_later_is_newer(void **state)
 {
     struct store_fixture *f = *state;
     struct err err = {0};
-    struct slice user = slice_str(names[0]);
-    struct slice item = slice_str("later");
-    uint64_t hash = hash_id(SEED, item);
-    int64_t key = hash_user_key(SEED, user);
-    int done = 0;
-    struct store_batch batch = {.done = batch_done, .owner = &done};
-    struct store_reader *reader;
-    struct store_view view;
+    f->cfg.delivered_max = 4;
     assert_int_equal(import(f, &err), 0);
     kill_store(f);
     open_store(f);
-    assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, STORE_STAMPED, key, user, &item, &hash, 1), 0);
-    f->store->ops->record(f->store, &batch);
-    wait_flag(&done);
-    assert_int_equal(batch.err.code, 0);
-    buf_free(&batch.bytes);
-    assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
-    assert_int_equal(store_load_wait(f->store, reader, key, user, INT32_MIN, &view, &err), 0);
-    assert_int_equal(view.n_deliveries, 4);
-    static const char *const order[] = {"later", "d2", "d1", "d0"};
-    for (size_t i = 0; i < 4; i++) {
-        assert_true(slice_eq(view.deliveries[i].item, slice_str(order[i])));
+    deliver(f, names[0], "later");
+    check_last(f, "later d2 d1 d0");
+    for (int i = 0; i < 4; i++) {
+        deliver(f, names[0], i % 2 == 0 ? "later" : "d1");
     }
-    f->store->ops->reader_close(reader);
+    check_last(f, "d1 later d2 d0"); /* rows enough, but of two items */
+    deliver(f, names[0], "e");
+    check_last(f, "e d1 later d2");
+    deliver(f, names[0], "f");
+    check_last(f, "f e d1 later");
+    deliver(f, names[0], "d1");
+    check_last(f, "d1 f e later");
+    deliver(f, names[0], "g");
+    check_last(f, "g d1 f e");
+    assert_int_equal(forget(f, names[0], "f"), 1);
+    assert_int_equal(forget(f, names[0], "later"), 1);
+    check_last(f, "g d1 e d2");
+    kill_store(f);
+    open_store(f);
+    check_last(f, "g d1 e d2");
 }
 
 static bool among(const struct store_delivery *list, size_t n, const char *item)
@@ -223,19 +243,9 @@ static void deliveries_take_turns_by_rank(void **state)
     for (int i = 0; i < 5; i++) {
         char name[8];
         snprintf(name, sizeof name, "own%d", i);
-        struct slice item = slice_str(name);
-        uint64_t hash = hash_id(SEED, item);
-        int done = 0;
-        struct store_batch batch = {.done = batch_done, .owner = &done};
-        assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, STORE_STAMPED, key, user, &item, &hash, 1), 0);
-        f->store->ops->record(f->store, &batch);
-        wait_flag(&done);
-        buf_free(&batch.bytes);
+        deliver(f, names[0], name);
     }
-    int flushed = 0;
-    struct store_call flush = {.done = call_done, .owner = &flushed};
-    f->store->ring->flush(f->store, &flush);
-    wait_flag(&flushed);
+    assert_int_equal(flush(f), 0);
     for (int i = 0; i < 3; i++) {
         struct store_reader *reader;
         struct store_view view;
@@ -430,6 +440,42 @@ static struct slice pack(struct user_snapshot *p, struct buf *out)
     return buf_slice(out);
 }
 
+/* What was staged before a longer list comes in may have lower ids than that gets: as the flush has it. */
+static void what_was_sent_before_a_long_list(void **state)
+{
+    enum { LONG = 300 };
+    struct store_fixture *f = *state;
+    struct store_delivery list[LONG];
+    char items[LONG][8];
+    struct delivered_codec codec = {0};
+    struct buf blob = {0}, packed = {0};
+    struct user_snapshot p = {.user = slice_str(names[0]), .last_month = month_of_ms(START)};
+    struct err err = {0};
+    for (int i = 0; i < LONG; i++) {
+        snprintf(items[i], sizeof items[i], "x%d", i);
+        list[i] = (struct store_delivery){.id = (uint64_t)(9000 - i), .item = slice_str(items[i])};
+    }
+    assert_int_equal(delivered_encode(&codec, list, LONG, &blob), 0);
+    p.key = hash_user_key(SEED, p.user);
+    p.deliveries = buf_slice(&blob);
+    struct slice good = snapshots[0];
+    snapshots[0] = pack(&p, &packed);
+    f->cfg.delivered_max = 4;
+    deliver(f, names[0], "a");
+    deliver(f, names[0], "b");
+    deliver(f, names[0], "c");
+    deliver(f, names[0], "d");
+    check_last(f, "d c b a");
+    assert_int_equal(import(f, &err), 0);
+    check_last(f, "x0 x1 x2 x3");
+    assert_int_equal(flush(f), 0);
+    check_last(f, "x0 x1 x2 x3");
+    snapshots[0] = good;
+    buf_free(&packed);
+    buf_free(&blob);
+    delivered_codec_free(&codec);
+}
+
 static int64_t count_exceptions(struct store_fixture *f)
 {
     struct store_view view;
@@ -484,6 +530,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(joins_while_the_disk_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_sent_later_is_newer, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_sent_before_a_long_list, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_take_turns_by_rank, setup, teardown),
         cmocka_unit_test_setup_teardown(staged_plays_of_a_giant, setup, teardown),
         cmocka_unit_test_setup_teardown(a_note_comes_along, setup, teardown),

@@ -203,6 +203,47 @@ static void test_last_deliveries(void **state)
     }
 }
 
+/* Items of all lengths, in any order, of two users in turn: each row is found with its bytes, newest first. */
+static void test_items_of_all_lengths(void **state)
+{
+    (void)state;
+    enum { N = 20000, ITEM = 255 };
+    static uint8_t lengths[N];
+    static char bytes[N + ITEM];
+    static bool dropped[N];
+    struct staged *s = staged_new(0);
+    struct staged_out out = {0};
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (char)random_next();
+    }
+    for (uint64_t id = 0; id < N; id++) {
+        lengths[id] = id < 4 ? (uint8_t[]){1, 255, 1, 255}[id] : (uint8_t)(1 + random_next() % ITEM);
+        const char *user = id % 2 == 0 ? "ann" : "bob";
+        struct staged_user *entry = staged_user(s, 7, slice_str(user));
+        assert_int_equal(staged_add_delivery(s, entry, slice_of(bytes + id, lengths[id]), id, NOV, id), 0);
+        dropped[id] = random_next() % 5 == 0;
+        if (dropped[id]) {
+            staged_drop_rows(s, 7, slice_str(user), &id, 1);
+        }
+        if (id >= 300 && id != N - 1) {
+            continue;
+        }
+        staged_out_clear(&out);
+        staged_load(s, 7, slice_str(user), NOV, &out);
+        size_t at = 0;
+        for (uint64_t i = id + 2; i >= 2; i -= 2) {
+            if (!dropped[i - 2]) {
+                const struct store_delivery *d = &out.deliveries[at++];
+                assert_true(at <= out.n_deliveries && d->id == i - 2 && d->hash == i - 2);
+                assert_true(slice_eq(d->item, slice_of(bytes + i - 2, lengths[i - 2])));
+            }
+        }
+        assert_int_equal(at, out.n_deliveries);
+    }
+    staged_out_free(&out);
+    staged_free(s);
+}
+
 static void test_ranges(void **state)
 {
     (void)state;
@@ -695,15 +736,11 @@ static void test_bytes_per_play(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_last_deliveries),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_forget_items),
-        cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_against_oracle),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_empty),           cmocka_unit_test(test_load),
+        cmocka_unit_test(test_last_deliveries), cmocka_unit_test(test_items_of_all_lengths),
+        cmocka_unit_test(test_ranges),          cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_forget_items),    cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_against_oracle),  cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_bytes_per_play),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -214,27 +214,58 @@ int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, i
     return 0;
 }
 
+/* The chunk that has room for one more delivery with an item of len bytes; a new one isn't the user's yet. */
+static struct sent_chunk *sent_room(struct staged *s, struct sent_chunk *last, size_t len)
+{
+    const size_t row = sizeof(struct sent) + 1 + len;
+    if (last != NULL) {
+        size_t n = atomic_load_explicit(&last->n, memory_order_relaxed);
+        if (sizeof(*last) + n * sizeof(last->rows[0]) + row <= last->items) {
+            return last;
+        }
+    }
+    size_t size = last != NULL ? last->size + (size_t)last->size / 2 : sizeof(*last) + 2 * row;
+    size = size < SENT_BYTES_MAX ? size : SENT_BYTES_MAX;
+    size = size > sizeof(*last) + row ? size : sizeof(*last) + row;
+    size = (size + 7) / 8 * 8; /* as the arena does */
+    struct sent_chunk *chunk = take(s, size);
+    if (chunk != NULL) {
+        chunk->before = last;
+        atomic_init(&chunk->n, 0);
+        chunk->size = chunk->items = (uint16_t)size;
+    }
+    return chunk;
+}
+
 int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int month,
                         uint64_t id)
 {
     if (!staged_fits(s, id, month)) {
         return ERR_RANGE;
     }
-    struct sent *sent = take(s, offsetof(struct sent, item) + item.len);
-    if (sent == NULL) {
+    struct sent_at last = sent_begin(user);
+    struct sent_chunk *chunk = sent_room(s, last.chunk, item.len);
+    if (chunk == NULL) {
         return ERR_NOMEM;
     }
-    sent->next = atomic_load_explicit(&user->sent, memory_order_relaxed);
+    const size_t n = atomic_load_explicit(&chunk->n, memory_order_relaxed);
+    struct sent *sent = &chunk->rows[n];
+    chunk->items = (uint16_t)(chunk->items - 1 - item.len);
     sent->hash = hash;
     sent->id = (uint32_t)(id - s->first_id);
     sent->month = (uint16_t)month;
-    atomic_init(&sent->dead, 0);
-    sent->len = (uint8_t)item.len;
-    memcpy(sent->item, item.data, item.len);
-    if (sent->next != NULL && sent->next->id >= sent->id) {
+    atomic_init(&sent->item, chunk->items);
+    uint8_t *bytes = (uint8_t *)chunk + chunk->items;
+    bytes[0] = (uint8_t)item.len;
+    memcpy(bytes + 1, item.data, item.len);
+    const struct sent *before = sent_next(&last);
+    if (before != NULL && before->id >= sent->id) {
         atomic_store_explicit(&s->unordered, true, memory_order_relaxed);
     }
-    atomic_store_explicit(&user->sent, sent, memory_order_release);
+    atomic_store_explicit(&chunk->n, (uint16_t)(n + 1), memory_order_release);
+    if (n == 0) {
+        atomic_store_explicit(&user->sent, chunk, memory_order_release);
+    }
     row_added(s, user);
     return 0;
 }
@@ -291,7 +322,8 @@ int staged_find_user(const struct staged *s, int64_t key, struct slice id, struc
             rc = staged_ids_add(ids, s->first_id + play->id);
         }
     }
-    for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
+    struct sent_at last = sent_begin(user);
+    for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
         if (sent_live(sent)) {
             rc = staged_ids_add(ids, s->first_id + sent->id);
         }
@@ -354,7 +386,8 @@ int staged_find_items(const struct staged *s, int64_t key, struct slice id, cons
             rc = staged_ids_add(ids, s->first_id + play->id);
         }
     }
-    for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
+    struct sent_at last = sent_begin(user);
+    for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
         if (sent_live(sent) && is_wanted(wanted, n, sent->hash, true, seen)) {
             rc = staged_ids_add(ids, s->first_id + sent->id);
         }
@@ -386,10 +419,11 @@ static void drop(struct staged *s, int64_t key, struct slice id, const uint64_t 
             row_dropped(s, user);
         }
     }
-    for (struct sent *sent = sent_begin(user); sent != NULL; sent = sent->next) {
+    struct sent_at last = sent_begin(user);
+    for (struct sent *sent; (sent = sent_next(&last)) != NULL;) {
         uint64_t row = s->first_id + sent->id;
         if (sent_live(sent) && (ids == NULL || bsearch(&row, ids, n, sizeof(row), by_number) != NULL)) {
-            atomic_store_explicit(&sent->dead, 1, memory_order_relaxed);
+            atomic_store_explicit(&sent->item, 0, memory_order_relaxed);
             row_dropped(s, user);
         }
     }

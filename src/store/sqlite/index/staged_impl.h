@@ -9,8 +9,12 @@
  *
  * A user's plays are a chain of chunks of 2, 4, 8, ... 1024, 1024, ...: adding is O(1), a user with one play pays for
  * two, one with a million nothing extra. Only the first n_plays are looked at, so that the `next` of the last chunk
- * isn't read while it is written. Deliveries are a list, last added first: the newest, as long as ids ascend. A dropped
- * row is marked dead and stays.
+ * isn't read while it is written. A dropped row is marked dead and stays.
+ *
+ * Deliveries are a chain of chunks, too, last added first: the newest, as long as ids ascend. A chunk has rows from its
+ * beginning on and their items' bytes from its end on, so that the last hundred, which each question reads, lie in a
+ * few pieces of memory. The first has room for two such items, each other for half as much again as the one before it,
+ * up to 1 KiB: most users have few.
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
@@ -26,6 +30,7 @@ enum {
     SHARDS = 1 << SHARD_BITS,
     CHUNK_MIN = 2,
     CHUNK_MAX = 1024,
+    SENT_BYTES_MAX = 1024, /* of a chunk of deliveries */
 };
 
 struct play {
@@ -41,23 +46,28 @@ struct chunk {
 };
 
 struct sent {
-    struct sent *next; /* added before */
     uint64_t hash;
     uint32_t id; /* minus first_id */
     uint16_t month;
-    _Atomic uint8_t dead;
-    uint8_t len;
-    char item[];
+    _Atomic uint16_t item; /* where it stands in the chunk, a length byte and its bytes; 0: the row is dead */
+};
+
+struct sent_chunk {
+    struct sent_chunk *before; /* NULL: none */
+    _Atomic uint16_t n;        /* rows, dead ones too */
+    uint16_t size;             /* bytes, with this head */
+    uint16_t items;            /* the writer's: where those of rows begin */
+    struct sent rows[];
 };
 
 struct staged_user {
     int64_t key;
-    struct chunk *first; /* set before n_plays becomes 1 */
-    struct chunk *last;  /* the writer's */
-    struct sent *_Atomic sent;
-    _Atomic uint32_t n_plays; /* dead ones too */
-    _Atomic uint32_t live;    /* rows of both kinds that aren't dead */
-    uint16_t size, used;      /* the writer's: places in last */
+    struct chunk *first;             /* set before n_plays becomes 1 */
+    struct chunk *last;              /* the writer's */
+    struct sent_chunk *_Atomic sent; /* the last */
+    _Atomic uint32_t n_plays;        /* dead ones too */
+    _Atomic uint32_t live;           /* rows of both kinds that aren't dead */
+    uint16_t size, used;             /* the writer's: places in last */
     uint8_t len;
     char id[];
 };
@@ -154,14 +164,42 @@ static inline bool play_live(struct play *play)
     return atomic_load_explicit(&play->dead, memory_order_relaxed) == 0;
 }
 
-static inline struct sent *sent_begin(const struct staged_user *user)
+/* Walks the deliveries that a user has at the beginning of the walk, last added first, dead ones too. */
+struct sent_at {
+    struct sent_chunk *chunk;
+    size_t left;
+};
+
+static inline struct sent_at sent_begin(const struct staged_user *user)
 {
-    return atomic_load_explicit(&user->sent, memory_order_acquire);
+    struct sent_chunk *chunk = atomic_load_explicit(&user->sent, memory_order_acquire);
+    return (struct sent_at){chunk, chunk != NULL ? atomic_load_explicit(&chunk->n, memory_order_acquire) : 0};
 }
 
-static inline bool sent_live(struct sent *sent)
+static inline struct sent *sent_next(struct sent_at *at)
 {
-    return atomic_load_explicit(&sent->dead, memory_order_relaxed) == 0;
+    if (at->left == 0) {
+        at->chunk = at->chunk != NULL ? at->chunk->before : NULL;
+        if (at->chunk == NULL) {
+            return NULL;
+        }
+        at->left = atomic_load_explicit(&at->chunk->n, memory_order_relaxed);
+    }
+    return &at->chunk->rows[--at->left];
+}
+
+static inline bool sent_live(const struct sent *sent)
+{
+    return atomic_load_explicit(&sent->item, memory_order_relaxed) != 0;
+}
+
+/* The item of the row that the walk is at; false: it is dead. */
+static inline bool sent_item(const struct sent_at *at, struct slice *item)
+{
+    const uint16_t where = atomic_load_explicit(&at->chunk->rows[at->left].item, memory_order_relaxed);
+    const uint8_t *bytes = (const uint8_t *)at->chunk + where;
+    *item = where != 0 ? slice_of((const char *)bytes + 1, bytes[0]) : (struct slice){0};
+    return where != 0;
 }
 
 /* Makes room for `need` entries in a growable array. Returns 0, or ERR_NOMEM with the array as it was. */

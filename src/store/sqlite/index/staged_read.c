@@ -93,15 +93,16 @@ uint64_t staged_first_id(const struct staged *s)
 static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
 {
     const size_t first = out->n_deliveries;
-    struct sent *sent = sent_begin(user);
+    struct sent_at last = sent_begin(user);
     const size_t max = atomic_load_explicit(&s->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
     size_t full = max;
-    for (; sent != NULL; sent = sent->next) {
-        if (!sent_live(sent)) {
+    for (struct sent *sent; (sent = sent_next(&last)) != NULL;) {
+        struct slice item;
+        if (!sent_item(&last, &item)) {
             continue;
         }
         *any = true;
-        struct store_delivery delivery = {s->first_id + sent->id, sent->hash, slice_of(sent->item, sent->len)};
+        struct store_delivery delivery = {s->first_id + sent->id, sent->hash, item};
         if (staged_out_add(out, &delivery, 1) != 0) {
             return ERR_NOMEM;
         }
@@ -219,14 +220,16 @@ static int visit(struct staged_walk *walk, const struct staged_user *user)
             walk->plays[walk->n_plays++] = (struct staged_play){play->hash, first_id + play->id, play->month};
         }
     }
-    for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
-        if (!sent_live(sent)) {
+    struct sent_at last = sent_begin(user);
+    for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
+        struct slice item;
+        if (!sent_item(&last, &item)) {
             continue;
         }
         rc = staged_grow(&walk->deliveries, &walk->cap_deliveries, walk->n_deliveries + 1, sizeof(walk->deliveries[0]));
         if (rc == 0) {
             walk->deliveries[walk->n_deliveries++] =
-                (struct staged_delivery){sent->hash, first_id + sent->id, sent->month, slice_of(sent->item, sent->len)};
+                (struct staged_delivery){sent->hash, first_id + sent->id, sent->month, item};
         }
     }
     return rc;
