@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -440,6 +443,71 @@ static void test_skip(void **state)
     assert_int_equal(state_of(f, "slow").events, 2);
 }
 
+enum { PLAYS = 3000 };
+
+struct going {
+    struct store_fixture *f;
+    _Atomic bool *ended;
+    const char *name;
+    int seen;
+    int code;
+};
+
+/* As the front's writer: what it has read goes as far as was said before it read. */
+static void *read_on(void *arg)
+{
+    struct going *g = arg;
+    const struct store_feed_ops *feed = g->f->store->feed;
+    struct store_reader *reader;
+    struct feed_event *events = calloc(PLAYS, sizeof *events);
+    struct feed_state states[FEED_CONSUMERS_MAX];
+    struct arena own = {0};
+    struct err err = {0};
+    g->code = events == NULL ? ERR_NOMEM : g->f->store->ops->reader_open(g->f->store, &reader, &err);
+    uint64_t to = 0;
+    for (bool ended = false; g->code == 0 && !ended;) {
+        ended = atomic_load(g->ended);
+        uint64_t last = feed->last(g->f->store);
+        if (last == to) {
+            feed->states(g->f->store, states); /* as others do, who look at it meanwhile */
+            continue;
+        }
+        arena_reset(&own);
+        int n = feed->read(reader, g->name, to, events, PLAYS, &own, &err);
+        g->code = n < 0 ? n : 0;
+        g->seen += n > 0 ? n : 0;
+        to = n > 0 && events[n - 1].seq > last ? events[n - 1].seq : last;
+    }
+    if (events != NULL) {
+        g->f->store->ops->reader_close(reader);
+    }
+    arena_free(&own);
+    free(events);
+    return NULL;
+}
+
+/* All up to the last one can be read at once. Two readers, who keep each other and the writer waiting. */
+static void test_read_while_it_grows(void **state)
+{
+    struct store_fixture *f = *state;
+    _Atomic bool ended = false;
+    struct going going[] = {{.f = f, .ended = &ended, .name = "slow"}, {.f = f, .ended = &ended, .name = "fast"}};
+    pthread_t threads[2];
+    limits[0] = limits[1] = 1 << 30;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, read_on, &going[i]), 0);
+    }
+    play_some(f, "ann", PLAYS);
+    atomic_store(&ended, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(going[i].code, 0);
+        assert_int_equal(going[i].seen, PLAYS);
+    }
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
@@ -459,6 +527,7 @@ int main(int argc, char **argv)
         TEST(test_too_many),
         TEST(test_marks),
         TEST(test_skip),
+        TEST(test_read_while_it_grows),
     };
     return cmocka_run_group_tests_name("feed", tests, NULL, NULL);
 }

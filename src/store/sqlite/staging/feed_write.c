@@ -263,10 +263,11 @@ void feed_settle(struct feed *f, uint64_t last_id)
             tell_lost(c);
         }
     }
+    /* With the mutex: who has asked for the newest and reads up to there finds its events, by f->last. */
+    pthread_mutex_lock(&f->mutex);
     if (last_id > atomic_load(&f->newest)) {
         atomic_store(&f->newest, last_id);
     }
-    pthread_mutex_lock(&f->mutex);
     f->last = f->added ? last_id : f->last;
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
         apply(c, f->now_ms);
