@@ -659,7 +659,7 @@ static void half_sent_middling(void **state)
         settle(&c);
         assert_true(used(&c) <= LIMIT);
         /* Who waits is looked at every 20 ms of real time, so that many must pass within a second of the clock. */
-        poll(&(struct pollfd){.fd = fd, .events = at < whole.len ? POLLOUT : POLLIN}, 1, 100);
+        poll(&(struct pollfd){.fd = fd, .events = at < whole.len ? POLLOUT : POLLIN}, 1, 200);
         advance(&c, 1000);
     }
     assert_true(client_has_input(fd));
