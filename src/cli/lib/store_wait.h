@@ -1,4 +1,4 @@
-/* A store's messages, waited for: for subcommands that have a folder to themselves. */
+/* A store's messages, waited for: for subcommands that open a folder or a pool by themselves. */
 #ifndef UNSEEN_CLI_LIB_STORE_WAIT_H
 #define UNSEEN_CLI_LIB_STORE_WAIT_H
 

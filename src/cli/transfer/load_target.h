@@ -8,8 +8,8 @@
 
 struct load_target;
 
-/* Called for each snapshot once it is durable. What a server or a store was too busy for (ERR_BUSY) is tried again, for
- * ten minutes. */
+/* Called for each snapshot once it is durable. What a server or a store was too busy for (ERR_BUSY) is tried again,
+ * until nothing could be loaded for ten minutes. */
 typedef void load_imported(void *arg, struct slice snapshot, int verdict);
 
 /* to: the server's address; NULL: the folder of cfg, or its server. A folder without plays adopts the seed; else

@@ -1,11 +1,11 @@
 /* The staged index from the inside, for staged.c (the writer) and staged_read.c (the readers).
  *
- *   shard (by the top 8 bits of the key) -> open-addressing table -> user -> chunks of plays, a list of deliveries
+ *   shard (by the top 8 bits of the key) -> open-addressing table -> user -> chunks of plays and of deliveries
  *
  * Everything lives in one arena, and nothing in it is ever moved or freed, only added to: so there is one writer, and
  * readers need no lock. Whatever a reader may follow is published by a release store after it is complete: a user's
- * cell in the table, a shard's grown table, a user's count of plays, the head of their deliveries. Readers load those
- * with acquire. Outgrown tables stay (all of them together are smaller than the present one).
+ * cell in the table, a shard's grown table, a user's count of plays, their last chunk of deliveries and its count.
+ * Readers load those with acquire. Outgrown tables stay (all of them together are smaller than the present one).
  *
  * A user's plays are a chain of chunks of 2, 4, 8, ... 1024, 1024, ...: adding is O(1), a user with one play pays for
  * two, one with a million nothing extra. Only the first n_plays are looked at, so that the `next` of the last chunk

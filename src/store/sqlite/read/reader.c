@@ -357,19 +357,6 @@ static int load_quarantine(struct store_reader *r, int64_t key, struct slice use
     return result;
 }
 
-/* Whether what is staged is the last-100 rule's answer already: as many as count, and newer than all that history has.
- * A staged row's id is above those of rows that were flushed before it; what another store brought may have ids up to
- * DELIVERED_MAX. Staged deliveries are in the form of delivered_last() then. */
-static bool enough_delivered(struct staged_out *out)
-{
-    const size_t max = out->deliveries_max;
-    if (out->n_deliveries < max || max == 0) {
-        return false;
-    }
-    out->n_deliveries = delivered_last(out->deliveries, out->n_deliveries, max);
-    return out->n_deliveries == max && out->deliveries[max - 1].id > DELIVERED_MAX;
-}
-
 /* Everything history has of the user, inside the snapshot. */
 static int load_history(struct store_reader *r, int64_t key, struct slice user, int first_month,
                         struct store_view *view, struct err *err)
@@ -390,7 +377,7 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     for (size_t i = 0; i < r->n_window && result == 0; i++) {
         result = load_month(r, key, user, &r->window[i], view, err);
     }
-    if (result == 0 && !r->delivered) {
+    if (result == 0) {
         result = load_delivered(r, key, user, view, err);
     }
     if (result == 0 && atomic_load(&r->store->exceptions) > 0) {
@@ -432,7 +419,6 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     }
     view->known = known > 0;
     r->room = STORE_LARGE - (int64_t)r->out.n_plays * PLAY_WEIGHT;
-    r->delivered = enough_delivered(&r->out);
 
     int result = begin(r, err);
     result = end(r, result, result < 0 ? result : load_history(r, key, user, first_month, view, err), err);
@@ -443,9 +429,7 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     if (view->damaged_months > 0) {
         COUNT(r->store, damaged_answers, 1);
     }
-    if (!r->delivered) {
-        r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
-    }
+    r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
     view->months = r->months;
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;

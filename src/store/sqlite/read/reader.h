@@ -43,7 +43,6 @@ struct store_reader {
     bool window_kept;              /* and whether it is still to be used */
     const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
     int64_t room;                  /* and so many bytes of blobs may still be read */
-    bool delivered;                /* its last deliveries are known without history */
     bool leaves_cold;              /* reader_leave_cold() */
     struct read_now now;
 };
