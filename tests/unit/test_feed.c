@@ -458,7 +458,7 @@ static void *read_on(void *arg)
 {
     struct going *g = arg;
     const struct store_feed_ops *feed = g->f->store->feed;
-    struct store_reader *reader;
+    struct store_reader *reader = NULL;
     struct feed_event *events = calloc(PLAYS, sizeof *events);
     struct feed_state states[FEED_CONSUMERS_MAX];
     struct arena own = {0};
@@ -478,7 +478,7 @@ static void *read_on(void *arg)
         g->seen += n > 0 ? n : 0;
         to = n > 0 && events[n - 1].seq > last ? events[n - 1].seq : last;
     }
-    if (events != NULL) {
+    if (reader != NULL) {
         g->f->store->ops->reader_close(reader);
     }
     arena_free(&own);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "cli/lib/options.h"
+#include "cli/lib/store_wait.h"
 #include "net/client.h"
 #include "store/factory.h"
 #include "store/rados/rados_store.h"
@@ -36,49 +37,31 @@ static int direct_months(struct source *s, struct store_month_info *out, int max
     return asker_months(((struct direct *)s)->asker, out, max, err);
 }
 
-struct waiting {
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    bool done;
-};
-
-static void end_wait(struct waiting *w)
-{
-    pthread_mutex_lock(&w->mutex);
-    w->done = true;
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->mutex);
-}
-
-static void on_clock_changed(struct store_call *call)
-{
-    end_wait(call->owner);
-}
-
 static int direct_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
 {
     struct store *store = ((struct direct *)s)->dedup.store;
     if (strcmp(store->engine, "rados") == 0) {
         return err_set(err, ERR_ABSENT, "the clock of a pool is for its nodes to change: send CLOCK to one of them");
     }
-    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, what == SOURCE_CLOCK_LOOK};
-    struct store_clock_change change = {.call = {.done = on_clock_changed, .owner = &w},
-                                        .set_back = what == SOURCE_CLOCK_SET_BACK};
-    if (what != SOURCE_CLOCK_LOOK) {
-        store->ops->clock_change(store, &change);
-    }
-    pthread_mutex_lock(&w.mutex);
-    while (!w.done) {
-        pthread_cond_wait(&w.wake, &w.mutex);
-    }
-    pthread_mutex_unlock(&w.mutex);
+    int rc = what == SOURCE_CLOCK_LOOK ? 0 : store_wait_clock(store, what == SOURCE_CLOCK_SET_BACK, err);
     store->ops->clock(store, out);
-    return change.call.err.code < 0 ? err_set(err, change.call.err.code, "%s", change.call.err.text) : 0;
+    return rc;
 }
+
+/* Not by store_wait.h, since progress is shown meanwhile. */
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
 
 static void on_backup_done(struct store_backup *backup)
 {
-    end_wait(backup->owner);
+    struct waiting *w = backup->owner;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
 }
 
 static int direct_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)

@@ -79,6 +79,14 @@ int store_wait_flush(struct store *s, struct err *err)
     return wait(&w, &call.err, err);
 }
 
+int store_wait_clock(struct store *s, bool set_back, struct err *err)
+{
+    struct waiting w = WAITING;
+    struct store_clock_change change = {.call = {.done = on_call, .owner = &w}, .set_back = set_back};
+    s->ops->clock_change(s, &change);
+    return wait(&w, &change.call.err, err);
+}
+
 int store_wait_import(struct store *s, const struct slice *snapshots, size_t n, uint8_t *verdicts, struct err *err)
 {
     int rc = ERR_BUSY;

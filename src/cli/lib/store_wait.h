@@ -11,6 +11,7 @@ int store_wait_positions(struct store *s, const struct store_position *positions
 int store_wait_adopt(struct store *s, const struct tombstone *list, size_t n, struct err *err);
 int store_wait_node(struct store *s, const struct store_node *to, struct err *err);
 int store_wait_flush(struct store *s, struct err *err);
+int store_wait_clock(struct store *s, bool set_back, struct err *err);
 int store_wait_pool(struct store *s, struct store_pool_change *change, struct err *err);
 /* Tries again for a while as long as the store is busy. */
 int store_wait_import(struct store *s, const struct slice *snapshots, size_t n, uint8_t *verdicts, struct err *err);
