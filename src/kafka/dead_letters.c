@@ -163,8 +163,7 @@ static int begin_group(struct dead_letters *d, struct err *err)
         return code;
     }
     pthread_mutex_lock(&d->mutex);
-    d->n_growing = st.st_ino == d->growing ? d->n_growing : 0;
-    if (st.st_ino != d->growing) { /* a new one, or one that an import made way for */
+    if (st.st_ino != d->growing || size == 0) { /* a new one, maybe with the number of one that was taken away */
         code = dead_letters_count(fd, size, &d->n_growing, err);
     }
     d->growing = st.st_ino;
