@@ -404,17 +404,14 @@ int filter_cut(struct filter_part *part, uint64_t m)
 
 bool filter_part_has(const struct filter_part *part, uint64_t hash)
 {
+    /* A binary search without a branch on what it finds: half of those would be mispredicted. */
     const uint32_t position = filter_part_position(part, hash);
-    uint32_t from = 0, to = part->n;
-    while (from < to) {
-        uint32_t middle = from + (to - from) / 2;
-        if (part->positions[middle] < position) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
+    const uint32_t *at = part->positions;
+    for (uint32_t n = part->n, half; n > 1; n -= half) {
+        half = n / 2;
+        at += half & -(uint32_t)(at[half - 1] < position);
     }
-    return from < part->n && part->positions[from] == position && filter_part_fits(part->tails, from, hash);
+    return part->n > 0 && *at == position && filter_part_fits(part->tails, (uint32_t)(at - part->positions), hash);
 }
 
 bool filter_has(const struct filter *f, uint64_t hash)
