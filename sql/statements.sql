@@ -7,6 +7,8 @@ BEGIN IMMEDIATE;
 BEGIN;
 -- :commit
 COMMIT;
+-- :data_version
+PRAGMA data_version;
 
 -- :meta_get
 SELECT value FROM meta WHERE name = ?1;

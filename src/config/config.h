@@ -104,6 +104,7 @@ struct config {
     int64_t session_ttl_ms;
     int64_t session_memory; /* bytes */
     int64_t pool_memory;    /* bytes */
+    int64_t history_memory; /* bytes; 0: none */
     int64_t skewed_time;    /* enum config_skewed */
     int64_t on_damage;      /* enum config_damage */
     int64_t log_level;      /* enum log_level */

@@ -54,6 +54,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/writer.c \
 	src/store/sqlite/history/txn.c \
 	src/store/sqlite/history/history.h \
+	src/store/sqlite/read/kept.c \
+	src/store/sqlite/read/kept.h \
 	src/store/sqlite/read/reader.h \
 	src/store/sqlite/staging/staging.h \
 	src/store/sqlite/state.h \

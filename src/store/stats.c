@@ -124,6 +124,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
              "When the sealing last had nothing left to do; 0: not since the start."),
         COUNTER(cache_hits, "cache_hits", "Pages of history.db that questions found in SQLite's caches."),
         COUNTER(cache_misses, "cache_misses", "Pages of history.db that questions read from the file."),
+        COUNTER(kept_found, "kept_users_found", "Questions that found their user's history in memory, decoded."),
+        GAUGE(kept_bytes, "kept_users_bytes", "Memory of the users whose history is kept decoded."),
         GAUGE(cold_untold, "cold_untold",
               "1: the file system can't tell what of history.db is in memory, so a worker waits for its disk."),
         GAUGE(disk_bytes, "disk_size_bytes", "Size of the disk that holds the data folder."),

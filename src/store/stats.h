@@ -39,6 +39,8 @@ struct store_stats {
     uint64_t flush_us_last;                   /* gauge */
     uint64_t flushed_ms, swept_ms, sealed_ms; /* when each was last found, or brought, to an end without error */
     uint64_t cache_hits, cache_misses;
+    uint64_t kept_found;
+    uint64_t kept_bytes;  /* gauge: of the users that readers keep */
     uint64_t cold_untold; /* gauge: 1 when nobody can tell what is in memory, so that loops wait for the disk */
     uint64_t backups, backup_errors;
     uint64_t backup_ms;                              /* when the last one was whole, also before the start */

@@ -16,7 +16,7 @@ LIVE = {
     "requirepass": "hush", "idle_timeout": "10min", "retention": "12", "window": "2", "error_rate": "0.01",
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
-    "session_ttl": "1min", "session_memory": "4MiB", "rados_memory": "64MiB", "pool_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s", "question_timeout": "1s",
+    "session_ttl": "1min", "session_memory": "4MiB", "rados_memory": "64MiB", "pool_memory": "4MiB", "history_memory": "1MiB", "log_level": "debug", "slowlog_slower_than": "1s", "question_timeout": "1s",
     "hedge_after": "7ms",
     "legacy_password": "secret", "registry_token": "hidden", "legacy_user": "someone", "legacy_sentinel_user": "watched",
     "legacy_sentinel_password": "seen", "legacy_months": "7", "legacy_users_rate": "9",

@@ -56,6 +56,7 @@ unit_tests = \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
+	tests/unit/test_kept \
 	tests/unit/test_kafka_begin \
 	tests/unit/test_kafka_course \
 	tests/unit/test_kafka_shown \

@@ -151,6 +151,17 @@ static void store_ring_figures(struct store *base, struct store_ring *out)
     pthread_mutex_unlock(&s->figures_mutex);
 }
 
+static size_t kept_bytes(struct sqlite_store *s)
+{
+    size_t all = 0;
+    pthread_mutex_lock(&s->readers_mutex);
+    for (const struct store_reader *r = s->readers; r != NULL; r = r->next) {
+        all += atomic_load_explicit(&r->kept.bytes, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&s->readers_mutex);
+    return all;
+}
+
 static void store_stats(struct store *base, struct store_stats *out)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -165,6 +176,7 @@ static void store_stats(struct store *base, struct store_stats *out)
     out->disk_bytes = folder_disk_bytes(s->folder);
     out->staging_file_bytes = folder_file_bytes(s->folder, "staging.db");
     out->history_file_bytes = folder_file_bytes(s->folder, "history.db");
+    out->kept_bytes = kept_bytes(s);
     struct store_ring ring;
     store_ring_figures(base, &ring);
     for (int i = 0; i < ring.n_slots; i++) {

@@ -115,6 +115,7 @@ enum { FORGET_COUNTERS = 4096 };
     X(sealed_ms)                                                                                                       \
     X(cache_hits)                                                                                                      \
     X(cache_misses)                                                                                                    \
+    X(kept_found)                                                                                                      \
     X(cold_untold)
 
 struct store_counters {
@@ -159,6 +160,7 @@ struct sqlite_store {
     pthread_mutex_t readers_mutex;
     struct store_reader *readers;
     _Atomic int waiting_readers;   /* that are in a read which may wait for the disk */
+    _Atomic int keepers;           /* readers that keep users (read/kept.h), and share history_memory */
     pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
     struct store_reader figures_pin;
 

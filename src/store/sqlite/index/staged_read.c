@@ -7,7 +7,10 @@
 #include "store/sqlite/index/staged.h"
 #include "store/sqlite/index/staged_impl.h"
 
-enum { KEEP_BYTES = 1024 * 1024 }; /* an array above this is given back, as the arena does with its blocks */
+enum {
+    KEEP_BYTES = 1024 * 1024, /* an array above this is given back, as the arena does with its blocks */
+    LINE = 64,                /* of the processor's cache */
+};
 
 int staged_grow(void *array, size_t *cap, size_t need, size_t size)
 {
@@ -88,6 +91,13 @@ uint64_t staged_first_id(const struct staged *s)
     return s->first_id;
 }
 
+static void fetch(const struct sent_chunk *chunk, size_t bytes)
+{
+    for (size_t at = 0; chunk != NULL && at < bytes; at += LINE) {
+        __builtin_prefetch((const void *)((uintptr_t)chunk + at)); /* it may be shorter */
+    }
+}
+
 /* Mostly they come newest first, and once as many distinct ones are found as count, the others aren't read. Repeats are
  * dropped once there are as many rows again, so that each row is looked at a bounded number of times. */
 static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
@@ -96,8 +106,14 @@ static int load_deliveries(const struct staged *s, const struct staged_user *use
     struct sent_at last = sent_begin(user);
     const size_t max = atomic_load_explicit(&s->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
     size_t full = max;
+    const struct sent_chunk *chunk = last.chunk;
+    fetch(chunk, SENT_BYTES_MAX);
     for (struct sent *sent; (sent = sent_next(&last)) != NULL;) {
         struct slice item;
+        if (chunk == last.chunk) {
+            chunk = chunk->before;
+            fetch(chunk, SENT_BYTES_MAX); /* while this one is read */
+        }
         if (!sent_item(&last, &item)) {
             continue;
         }

@@ -6,6 +6,9 @@
  * questions from reading tables that are usually empty (exceptions, quarantine). They are raised before the commit that
  * fills the table, and read after the snapshot is open.
  *
+ * What the snapshot has of a user is kept decoded (kept.h), with the version of the file's content. So is the list of
+ * months. The version is the first thing that is read in each snapshot.
+ *
  * A large user is not loaded but scanned. Their size is known before any of their data is read: the staged plays are
  * counted, and the length of a blob is at the head of its row, so that SQLite reads none of its pages for it.
  *
@@ -67,12 +70,16 @@ void reader_close(struct store_reader *r)
         }
     }
     pthread_mutex_unlock(&s->readers_mutex);
+    if (r->leaves_cold) {
+        atomic_fetch_sub_explicit(&s->keepers, 1, memory_order_relaxed);
+    }
     db_close(&r->db);
     if (r->staging.handle != NULL) {
         db_close(&r->staging);
     }
     staged_out_free(&r->out);
     arena_free(&r->arena);
+    kept_free(&r->kept);
     delivered_codec_free(&r->codec);
     free(r->months);
     free(r->exceptions);
@@ -82,6 +89,9 @@ void reader_close(struct store_reader *r)
 
 void reader_leave_cold(struct store_reader *r)
 {
+    if (!r->leaves_cold) {
+        atomic_fetch_add_explicit(&r->store->keepers, 1, memory_order_relaxed);
+    }
     r->leaves_cold = true;
     GAUGE(r->store, cold_untold, r->now.unsupported);
 }
@@ -114,7 +124,10 @@ static int too_large(struct err *err)
 
 int reader_begin(struct store_reader *r, struct err *err)
 {
-    r->window_kept = r->window_kept && !r->db.lost;
+    if (r->db.lost) {
+        r->window_kept = false;
+        kept_cut(&r->kept, 0);
+    }
     return db_begin_read(&r->db, err);
 }
 
@@ -187,17 +200,26 @@ int reader_staged(struct store_reader *r, int64_t key, struct slice user, int fi
     return known == ERR_NOMEM ? out_of_memory(err) : known < 0 ? too_large(err) : known;
 }
 
-/* The months of the window that have a table in this snapshot, newest first.
- *
- * They are kept from question to question, for as long as the file's content is the same: the data version is what
- * SQLite decides by whether the pages of its cache are still good, so a statement would read the same list from there.
- * It counts each commit of any connection, and so each table that a flush, a sealing or a sweep makes, renames or
- * drops; and it is brought up to date when a snapshot begins, so there must have been a read in this one. */
+/* Of the file's content in this snapshot, which begins here: SQLite's data version, by which it decides whether the
+ * pages of its cache are still good. It counts each commit of any connection, and so each user who is merged, imported
+ * or forgotten, and each table that a flush, a sealing or a sweep makes, renames or drops. */
+static int read_version(struct store_reader *r, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_DATA_VERSION, err);
+    int result = db_step(&r->db, stmt, err);
+    if (result == 1) {
+        r->version = (unsigned)sqlite3_column_int64(stmt, 0);
+        sqlite3_reset(stmt);
+        result = 0;
+    }
+    return result;
+}
+
+/* The months of the window that have a table in this snapshot, newest first. They are kept from question to question,
+ * for as long as the file's content is the same. */
 static int load_window(struct store_reader *r, int first_month, struct err *err)
 {
-    unsigned version = 0;
-    bool told = sqlite3_file_control(r->db.handle, "main", SQLITE_FCNTL_DATA_VERSION, &version) == SQLITE_OK;
-    if (told && r->window_kept && version == r->window_version && first_month == r->window_first) {
+    if (r->window_kept && r->version == r->window_version && first_month == r->window_first) {
         return 0;
     }
     r->window_kept = false;
@@ -214,8 +236,8 @@ static int load_window(struct store_reader *r, int first_month, struct err *err)
         }
         month_column(stmt, 1, &r->window[r->n_window++]);
     }
-    r->window_kept = told && result == 0;
-    r->window_version = version;
+    r->window_kept = result == 0;
+    r->window_version = r->version;
     r->window_first = first_month;
     return result;
 }
@@ -317,12 +339,11 @@ static int load_delivered(struct store_reader *r, int64_t key, struct slice user
     result = delivered_decode(&r->codec, blob.data, blob.len, r->store->seed, &r->arena, &list, &n, &why);
     sqlite3_reset(stmt);
     if (result == 0) {
-        result = staged_out_add(&r->out, list, n);
+        view->deliveries = list;
+        view->n_deliveries = n;
+        return 0;
     }
-    if (result == ERR_NOMEM) {
-        return out_of_memory(err);
-    }
-    return result < 0 ? damaged(r, view, user, 0, why.text, err) : 0;
+    return result == ERR_NOMEM ? out_of_memory(err) : damaged(r, view, user, 0, why.text, err);
 }
 
 static int load_exceptions(struct store_reader *r, int64_t key, struct store_view *view, struct err *err)
@@ -357,8 +378,7 @@ static int load_quarantine(struct store_reader *r, int64_t key, struct slice use
     return result;
 }
 
-/* Everything history has of the user, inside the snapshot. */
-static int load_history(struct store_reader *r, int64_t key, struct slice user, int first_month,
+static int read_history(struct store_reader *r, int64_t key, struct slice user, int first_month,
                         struct store_view *view, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(&r->db, SQL_USER_GET, err);
@@ -389,6 +409,44 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     return result;
 }
 
+/* This reader's share of the memory for users who are kept; 0: it keeps none. */
+static size_t keep_limit(const struct store_reader *r)
+{
+    const int readers = atomic_load_explicit(&r->store->keepers, memory_order_relaxed);
+    return r->leaves_cold ? (size_t)config_now(r->store->cfg)->history_memory / (size_t)readers : 0;
+}
+
+/* Everything history has of the user, inside the snapshot: read, or as it was kept. */
+static int load_history(struct store_reader *r, int64_t key, struct slice user, int first_month,
+                        struct store_view *view, struct err *err)
+{
+    const size_t limit = r->scan == NULL ? keep_limit(r) : 0;
+    int result = read_version(r, err);
+    if (r->scan == NULL && result == 0) {
+        kept_cut(&r->kept, limit);
+        const struct kept_user *kept = kept_find(&r->kept, key, first_month, r->version);
+        if (kept != NULL) {
+            r->kept_found++;
+            *view = kept->view;
+            return kept->blob_bytes <= r->room ? 0 : too_large(err);
+        }
+    }
+    const int64_t room = r->room;
+    result = result == 0 ? read_history(r, key, user, first_month, view, err) : result;
+    view->months = r->months;
+    view->exceptions = r->exceptions;
+    if (limit > 0 && result == 0 && view->known && view->damaged_months == 0 && kept_wanted(&r->kept, key)) {
+        kept_add(&r->kept,
+                 &(struct kept_user){.key = key,
+                                     .first_month = first_month,
+                                     .version = r->version,
+                                     .blob_bytes = room - r->room,
+                                     .view = *view},
+                 limit);
+    }
+    return result;
+}
+
 /* Now and then, since asking SQLite and counting for all readers costs more than a page does. */
 static void count_pages(struct store_reader *r)
 {
@@ -398,6 +456,8 @@ static void count_pages(struct store_reader *r)
     if (++r->loads % LOADS_A_COUNT != 0 || r->db.handle == NULL) {
         return;
     }
+    COUNT(r->store, kept_found, r->kept_found);
+    r->kept_found = 0;
     sqlite3_db_status(r->db.handle, SQLITE_DBSTATUS_CACHE_HIT, &hits, &highest, 1);
     sqlite3_db_status(r->db.handle, SQLITE_DBSTATUS_CACHE_MISS, &misses, &highest, 1);
     COUNT(r->store, cache_hits, hits);
@@ -417,7 +477,6 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     if (known < 0) {
         return known;
     }
-    view->known = known > 0;
     r->room = STORE_LARGE - (int64_t)r->out.n_plays * PLAY_WEIGHT;
 
     int result = begin(r, err);
@@ -426,16 +485,18 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     if (result < 0) {
         return result;
     }
+    view->known = view->known || known > 0;
+    if (staged_out_add(&r->out, view->deliveries, view->n_deliveries) < 0) {
+        return out_of_memory(err);
+    }
     if (view->damaged_months > 0) {
         COUNT(r->store, damaged_answers, 1);
     }
     r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
-    view->months = r->months;
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;
     view->deliveries = r->out.deliveries;
     view->n_deliveries = r->out.n_deliveries;
-    view->exceptions = r->exceptions;
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/db/read_now.h"
 #include "store/sqlite/index/staged.h"
+#include "store/sqlite/read/kept.h"
 #include "store/store.h"
 
 struct sqlite_store;
@@ -36,11 +37,14 @@ struct store_reader {
     size_t cap_months;
     uint64_t *exceptions;
     size_t cap_exceptions;
+    unsigned version; /* of the file's content in the snapshot that is read */
     struct stored_month *window;
     size_t n_window, cap_window;
     int window_first;              /* the month that it begins with, */
-    unsigned window_version;       /* the file's data version it was read at, */
+    unsigned window_version;       /* the version it was read at, */
     bool window_kept;              /* and whether it is still to be used */
+    struct kept_users kept;        /* of a reader that leaves what is cold */
+    unsigned kept_found;           /* so often, since that was counted */
     const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
     int64_t room;                  /* and so many bytes of blobs may still be read */
     bool leaves_cold;              /* reader_leave_cold() */
