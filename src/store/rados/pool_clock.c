@@ -216,7 +216,7 @@ static void begin_round(struct pool_clock *c)
     }
 }
 
-/* --- on the store's thread --- */
+/* --- on the store's thread, and on that of a tick --- */
 
 static void close_changes(struct pool_clock *c)
 {

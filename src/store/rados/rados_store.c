@@ -219,6 +219,7 @@ static void store_tick(struct store *base, struct store_call *call)
 {
     call->err = (struct err){0};
     thread_queue_wake(&rados_of(base)->queue);
+    pool_clock_look(rados_of(base)); /* not by that thread, which a close behind this tick may outrun */
     night_tick(rados_of(base), call);
 }
 
