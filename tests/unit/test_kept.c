@@ -331,14 +331,20 @@ static void test_figures(void **state)
     }
     assert_int_equal(stats(f).kept_found, 14);
 
-    /* Two share the memory, and what is over goes at the next question. */
+    /* Those share the memory who have met somebody to keep, and what is over goes at the next question. */
     const size_t one = stats(f).kept_bytes;
-    f->cfg.history_memory = (int64_t)(16 * one);
     struct store_reader *other = open_keeper(f);
-    f->store->ops->reader_leave_cold(other); /* counted once */
+    f->cfg.history_memory = (int64_t)one;
+    look(f, other, "nobody", INT_MIN);
     look(f, keeper, "u", INT_MIN);
     assert_int_equal(stats(f).kept_bytes, one);
-    f->cfg.history_memory = (int64_t)(2 * one - 1);
+    look(f, other, "u", INT_MIN);
+    look(f, keeper, "u", INT_MIN);
+    assert_int_equal(stats(f).kept_bytes, 0);
+    f->cfg.history_memory = (int64_t)(16 * one);
+    look(f, keeper, "u", INT_MIN);
+    assert_int_equal(stats(f).kept_bytes, one);
+    f->cfg.history_memory = 0;
     look(f, keeper, "u", INT_MIN);
     assert_int_equal(stats(f).kept_bytes, 0);
     f->store->ops->reader_close(other);

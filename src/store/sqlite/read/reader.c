@@ -70,7 +70,7 @@ void reader_close(struct store_reader *r)
         }
     }
     pthread_mutex_unlock(&s->readers_mutex);
-    if (r->leaves_cold) {
+    if (r->keeps) {
         atomic_fetch_sub_explicit(&s->keepers, 1, memory_order_relaxed);
     }
     db_close(&r->db);
@@ -89,9 +89,6 @@ void reader_close(struct store_reader *r)
 
 void reader_leave_cold(struct store_reader *r)
 {
-    if (!r->leaves_cold) {
-        atomic_fetch_add_explicit(&r->store->keepers, 1, memory_order_relaxed);
-    }
     r->leaves_cold = true;
     GAUGE(r->store, cold_untold, r->now.unsupported);
 }
@@ -412,8 +409,18 @@ static int read_history(struct store_reader *r, int64_t key, struct slice user, 
 /* This reader's share of the memory for users who are kept; 0: it keeps none. */
 static size_t keep_limit(const struct store_reader *r)
 {
-    const int readers = atomic_load_explicit(&r->store->keepers, memory_order_relaxed);
+    const int readers = atomic_load_explicit(&r->store->keepers, memory_order_relaxed) + (r->keeps ? 0 : 1);
     return r->leaves_cold ? (size_t)config_now(r->store->cfg)->history_memory / (size_t)readers : 0;
+}
+
+/* From the first user on who may be kept, a reader has a share: not the one that is only asked about large users. */
+static bool is_worth_keeping(struct store_reader *r, int64_t key)
+{
+    if (!r->keeps) {
+        r->keeps = true;
+        atomic_fetch_add_explicit(&r->store->keepers, 1, memory_order_relaxed);
+    }
+    return kept_wanted(&r->kept, key);
 }
 
 /* Everything history has of the user, inside the snapshot: read, or as it was kept. */
@@ -435,7 +442,7 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     result = result == 0 ? read_history(r, key, user, first_month, view, err) : result;
     view->months = r->months;
     view->exceptions = r->exceptions;
-    if (limit > 0 && result == 0 && view->known && view->damaged_months == 0 && kept_wanted(&r->kept, key)) {
+    if (limit > 0 && result == 0 && view->known && view->damaged_months == 0 && is_worth_keeping(r, key)) {
         kept_add(&r->kept,
                  &(struct kept_user){.key = key,
                                      .first_month = first_month,

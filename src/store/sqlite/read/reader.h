@@ -43,7 +43,8 @@ struct store_reader {
     int window_first;              /* the month that it begins with, */
     unsigned window_version;       /* the version it was read at, */
     bool window_kept;              /* and whether it is still to be used */
-    struct kept_users kept;        /* of a reader that leaves what is cold */
+    struct kept_users kept;        /* of a reader that leaves what is cold, */
+    bool keeps;                    /* and has met one that may be kept */
     unsigned kept_found;           /* so often, since that was counted */
     const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
     int64_t room;                  /* and so many bytes of blobs may still be read */
