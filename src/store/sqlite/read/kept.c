@@ -49,11 +49,10 @@ static void list_put(struct kept_users *kept, struct kept_user *u)
 
 static void end(struct kept_users *kept, struct kept_user *u)
 {
-    struct kept_user **at = bucket_of(kept, u->key);
-    while (*at != u) {
-        at = &(*at)->next;
+    *u->at = u->next;
+    if (u->next != NULL) {
+        u->next->at = u->at;
     }
-    *at = u->next;
     list_take(kept, u);
     kept->n--;
     atomic_fetch_sub_explicit(&kept->bytes, u->bytes, memory_order_relaxed);
@@ -230,9 +229,12 @@ void kept_add(struct kept_users *kept, const struct kept_user *user, size_t limi
         free(made);
         return;
     }
-    struct kept_user **bucket = bucket_of(kept, made->key);
-    made->next = *bucket;
-    *bucket = made;
+    made->at = bucket_of(kept, made->key);
+    made->next = *made->at;
+    if (made->next != NULL) {
+        made->next->at = &made->next;
+    }
+    *made->at = made;
     list_put(kept, made);
     kept->n++;
     atomic_fetch_add_explicit(&kept->bytes, bytes, memory_order_relaxed);

@@ -3,7 +3,7 @@
  *
  * What was read stays true for as long as the file's content is the same, which a version says (reader.c): an entry is
  * as good as a reading of the snapshot that has its version. A user is kept from their second question on, so that one
- * who is asked about once, and a time in which every commit ends all entries, cost nothing. Belongs to one reader, so
+ * who is asked about once costs nothing. Belongs to one reader, so
  * to one thread at a time, but for the bytes, which others may read.
  *
  * Memory is bounded by the caller, who tells the limit with each entry that is added. The first to go is the oldest one
@@ -29,7 +29,7 @@ struct kept_user {
     /* known, months, deliveries and exceptions of history alone, none of them damaged */
     struct store_view view;
 
-    struct kept_user *next;          /* of the same bucket */
+    struct kept_user *next, **at;    /* of the same bucket, and what points here */
     struct kept_user *newer, *older; /* by when they were added, or passed over */
     bool used;                       /* since then */
     struct arena arena;              /* what the view points into */

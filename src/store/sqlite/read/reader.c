@@ -207,9 +207,9 @@ static int read_version(struct store_reader *r, struct err *err)
     if (result == 1) {
         r->version = (unsigned)sqlite3_column_int64(stmt, 0);
         sqlite3_reset(stmt);
-        result = 0;
+        return 0;
     }
-    return result;
+    return result < 0 ? result : err_set(err, ERR_SYSTEM, "this SQLite tells no data version");
 }
 
 /* The months of the window that have a table in this snapshot, newest first. They are kept from question to question,
@@ -410,10 +410,10 @@ static int read_history(struct store_reader *r, int64_t key, struct slice user, 
 static size_t keep_limit(const struct store_reader *r)
 {
     const int readers = atomic_load_explicit(&r->store->keepers, memory_order_relaxed) + (r->keeps ? 0 : 1);
-    return r->leaves_cold ? (size_t)config_now(r->store->cfg)->history_memory / (size_t)readers : 0;
+    return r->leaves_cold ? (size_t)(config_now(r->store->cfg)->history_memory / readers) : 0;
 }
 
-/* From the first user on who may be kept, a reader has a share: not the one that is only asked about large users. */
+/* From the first user on who may be kept, a reader has a share: one that has met large users alone has none. */
 static bool is_worth_keeping(struct store_reader *r, int64_t key)
 {
     if (!r->keeps) {
