@@ -50,9 +50,11 @@ libunseen_a_SOURCES += \
 	src/base/notify.c \
 	src/base/notify.h \
 	src/base/plural.h \
+	src/base/prefetch.h \
 	src/base/slice.h \
 	src/base/text.c \
 	src/base/text.h \
+	src/base/uses.h \
 	src/base/varint.h \
 	src/base/wire.c \
 	src/base/wire.h

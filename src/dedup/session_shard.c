@@ -44,9 +44,9 @@ int shard_init(struct session_shard *shard, uint64_t seed, struct session_totals
 
 void shard_free(struct session_shard *shard)
 {
-    for (struct session_entry *e = shard->newest, *older; e != NULL; e = older) {
-        older = e->older;
-        free(e);
+    for (struct use *use = shard->uses.newest, *older; use != NULL; use = older) {
+        older = use->older;
+        free(use); /* an entry's first member */
     }
     free(shard->buckets);
     arena_free(&shard->arena);
@@ -85,29 +85,16 @@ struct session_entry **shard_find(const struct session_shard *shard, uint64_t ha
 
 static void show_oldest(struct session_shard *shard)
 {
-    int64_t ms = shard->oldest != NULL ? shard->oldest->used_ms : INT64_MAX;
+    const struct session_entry *oldest = shard_oldest(shard);
+    int64_t ms = oldest != NULL ? oldest->used_ms : INT64_MAX;
     atomic_store_explicit(&shard->oldest_ms, ms, memory_order_relaxed);
-}
-
-static void unlink_use(struct session_shard *shard, struct session_entry *e)
-{
-    *(e->newer != NULL ? &e->newer->older : &shard->newest) = e->older;
-    *(e->older != NULL ? &e->older->newer : &shard->oldest) = e->newer;
-}
-
-static void redis_connection_newest(struct session_shard *shard, struct session_entry *e)
-{
-    e->newer = NULL;
-    e->older = shard->newest;
-    *(e->older != NULL ? &e->older->newer : &shard->oldest) = e;
-    shard->newest = e;
 }
 
 void shard_use(struct session_shard *shard, struct session_entry *e, int64_t now)
 {
-    unlink_use(shard, e);
+    uses_take(&shard->uses, &e->use);
     e->used_ms = now;
-    redis_connection_newest(shard, e);
+    uses_put(&shard->uses, &e->use);
     show_oldest(shard);
 }
 
@@ -115,7 +102,7 @@ void shard_drop(struct session_shard *shard, struct session_entry **place)
 {
     struct session_entry *e = *place;
     *place = e->next;
-    unlink_use(shard, e);
+    uses_take(&shard->uses, &e->use);
     show_oldest(shard);
     shard->n--;
     take_from(&shard->totals->bytes, weight(e));
@@ -125,7 +112,7 @@ void shard_drop(struct session_shard *shard, struct session_entry **place)
 
 void shard_drop_oldest(struct session_shard *shard)
 {
-    struct slice name = session_name(shard->oldest);
+    struct slice name = session_name(shard_oldest(shard));
     shard_drop(shard, shard_find(shard, shard_hash(shard->seed, name), name));
 }
 
@@ -136,7 +123,8 @@ static bool has_ended(const struct session_entry *e, int64_t now, int64_t ttl)
 
 bool shard_oldest_ended(const struct session_shard *shard, int64_t now, int64_t ttl)
 {
-    return shard->oldest != NULL && has_ended(shard->oldest, now, ttl);
+    const struct session_entry *oldest = shard_oldest(shard);
+    return oldest != NULL && has_ended(oldest, now, ttl);
 }
 
 void shard_expire(struct session_shard *shard, int64_t now, int64_t ttl, int most)
@@ -175,7 +163,8 @@ static void grow_table(struct session_shard *shard)
     take_from(&shard->totals->bytes, weight(old));
     shard->buckets = buckets;
     shard->n_buckets = n;
-    for (struct session_entry *e = shard->newest; e != NULL; e = e->older) {
+    for (struct use *use = shard->uses.newest; use != NULL; use = use->older) {
+        struct session_entry *e = (struct session_entry *)use;
         struct session_entry **at = bucket_of(shard, shard_hash(shard->seed, session_name(e)));
         e->next = *at;
         *at = e;
@@ -200,14 +189,14 @@ int shard_put(struct session_shard *shard, struct session_entry **place, struct 
         add_to(&shard->totals->bytes, weight(e));
         *place = e;
         if (old != NULL) {
-            unlink_use(shard, old);
+            uses_take(&shard->uses, &old->use);
             take_from(&shard->totals->bytes, weight(old));
             free(old);
         } else {
             shard->n++;
             add_to(&shard->totals->live, 1);
         }
-        redis_connection_newest(shard, e);
+        uses_put(&shard->uses, &e->use);
     }
     memcpy(e->bytes + e->name_len, blob.data, blob.len);
     shard_use(shard, e, now);

@@ -19,11 +19,12 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/slice.h"
+#include "base/uses.h"
 
 struct session_entry {
-    struct session_entry *next;          /* of the bucket */
-    struct session_entry *newer, *older; /* by last use */
-    int64_t used_ms;                     /* monotonic */
+    struct use use;             /* in the shard's list by last use */
+    struct session_entry *next; /* of the bucket */
+    int64_t used_ms;            /* monotonic */
     uint32_t blob_len;
     uint8_t name_len;
     char bytes[]; /* the name, the blob */
@@ -38,7 +39,7 @@ struct session_shard {
     pthread_mutex_t lock;
     struct session_entry **buckets; /* a power of two of them */
     size_t n_buckets, n;
-    struct session_entry *newest, *oldest;
+    struct uses uses;
     _Atomic int64_t oldest_ms; /* of the last use; INT64_MAX: none. Read without the lock, too */
     uint64_t seed;
     struct session_totals *totals;
@@ -64,6 +65,10 @@ int shard_put(struct session_shard *shard, struct session_entry **place, struct 
               int64_t now);
 void shard_use(struct session_shard *shard, struct session_entry *e, int64_t now);
 void shard_drop(struct session_shard *shard, struct session_entry **place);
+static inline const struct session_entry *shard_oldest(const struct session_shard *shard) /* NULL: none */
+{
+    return (const struct session_entry *)shard->uses.oldest;
+}
 void shard_drop_oldest(struct session_shard *shard);
 bool shard_oldest_ended(const struct session_shard *shard, int64_t now, int64_t ttl);
 void shard_expire(struct session_shard *shard, int64_t now, int64_t ttl, int most); /* frees what has ended */

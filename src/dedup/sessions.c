@@ -104,7 +104,7 @@ static void keep_budget(struct sessions *all)
     while (any && atomic_load_explicit(&all->totals.bytes, memory_order_relaxed) > limit) {
         struct session_shard *shard = oldest_shard(all);
         pthread_mutex_lock(&shard->lock);
-        any = shard->oldest != NULL;
+        any = shard_oldest(shard) != NULL;
         if (shard_oldest_ended(shard, clock_mono_ms(), ttl_of(all))) {
             shard_expire(shard, clock_mono_ms(), ttl_of(all), 1);
         } else if (any) {
@@ -303,13 +303,13 @@ static bool next_saved(void *arg, struct store_session *out)
 {
     struct save *save = arg;
     while (save->at == NULL && ++save->shard < SHARDS) {
-        save->at = save->all->shards[save->shard].oldest;
+        save->at = shard_oldest(&save->all->shards[save->shard]);
     }
     const struct session_entry *e = save->at;
     if (e == NULL) {
         return false;
     }
-    save->at = e->newer;
+    save->at = (const struct session_entry *)e->use.newer;
     out->name = session_name(e);
     out->ids = session_blob(e);
     out->used_ms = e->used_ms + save->wall_less_mono;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/prefetch.h"
 #include "store/sqlite/index/staged_impl.h"
 
 enum { TABLE_MIN = 8, MONTH_LIMIT = UINT16_MAX };
@@ -143,10 +144,8 @@ static struct staged_user *user_in(const struct table *table, size_t at)
 
 static void prefetch_user(const struct staged_user *user)
 {
-    enum { LINE = 64 };
     if (user != NULL) {
-        __builtin_prefetch(user);
-        __builtin_prefetch((const char *)user + LINE);
+        prefetch(user, 2 * CACHE_LINE);
     }
 }
 

@@ -3,14 +3,12 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/prefetch.h"
 #include "store/codec/deliveries.h"
 #include "store/sqlite/index/staged.h"
 #include "store/sqlite/index/staged_impl.h"
 
-enum {
-    KEEP_BYTES = 1024 * 1024, /* an array above this is given back, as the arena does with its blocks */
-    LINE = 64,                /* of the processor's cache */
-};
+enum { KEEP_BYTES = 1024 * 1024 }; /* an array above this is given back, as the arena does with its blocks */
 
 int staged_grow(void *array, size_t *cap, size_t need, size_t size)
 {
@@ -91,13 +89,6 @@ uint64_t staged_first_id(const struct staged *s)
     return s->first_id;
 }
 
-static void fetch(const struct sent_chunk *chunk, size_t bytes)
-{
-    for (size_t at = 0; chunk != NULL && at < bytes; at += LINE) {
-        __builtin_prefetch((const void *)((uintptr_t)chunk + at)); /* it may be shorter */
-    }
-}
-
 /* Mostly they come newest first, and once as many distinct ones are found as count, the others aren't read. Repeats are
  * dropped once there are as many rows again, so that each row is looked at a bounded number of times. */
 static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
@@ -107,12 +98,12 @@ static int load_deliveries(const struct staged *s, const struct staged_user *use
     const size_t max = atomic_load_explicit(&s->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
     size_t full = max;
     const struct sent_chunk *chunk = last.chunk;
-    fetch(chunk, SENT_BYTES_MAX);
+    prefetch(chunk, chunk != NULL ? SENT_BYTES_MAX : 0); /* it may be shorter */
     for (struct sent *sent; (sent = sent_next(&last)) != NULL;) {
         struct slice item;
         if (chunk == last.chunk) {
-            chunk = chunk->before;
-            fetch(chunk, SENT_BYTES_MAX); /* while this one is read */
+            chunk = chunk->before; /* which is fetched while this one is read */
+            prefetch(chunk, chunk != NULL ? SENT_BYTES_MAX : 0);
         }
         if (!sent_item(&last, &item)) {
             continue;

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/prefetch.h"
+
 enum {
     BUCKETS = 4096,
     ASKED = 16384,
     PART_OF_ALL = 8, /* an entry takes at most this part of the limit */
     ALIGN = 8,       /* of a piece of an arena, */
     BLOCK = 64,      /* and more than its block needs beside the pieces */
-    LINE = 64,       /* of the processor's cache */
     AHEAD = 4096,    /* so much of an entry is fetched at once */
 };
 
@@ -33,18 +34,9 @@ static bool begin(struct kept_users *kept)
 
 /* --- which go first --- */
 
-static void list_take(struct kept_users *kept, struct kept_user *u)
+static struct kept_user *oldest(const struct kept_users *kept)
 {
-    *(u->newer != NULL ? &u->newer->older : &kept->newest) = u->older;
-    *(u->older != NULL ? &u->older->newer : &kept->oldest) = u->newer;
-}
-
-static void list_put(struct kept_users *kept, struct kept_user *u)
-{
-    u->newer = NULL;
-    u->older = kept->newest;
-    *(kept->newest != NULL ? &kept->newest->newer : &kept->oldest) = u;
-    kept->newest = u;
+    return (struct kept_user *)kept->uses.oldest;
 }
 
 static void end(struct kept_users *kept, struct kept_user *u)
@@ -53,7 +45,7 @@ static void end(struct kept_users *kept, struct kept_user *u)
     if (u->next != NULL) {
         u->next->at = u->at;
     }
-    list_take(kept, u);
+    uses_take(&kept->uses, &u->use);
     kept->n--;
     atomic_fetch_sub_explicit(&kept->bytes, u->bytes, memory_order_relaxed);
     arena_free(&u->arena);
@@ -62,12 +54,12 @@ static void end(struct kept_users *kept, struct kept_user *u)
 
 void kept_cut(struct kept_users *kept, size_t limit)
 {
-    while (kept->oldest != NULL && atomic_load_explicit(&kept->bytes, memory_order_relaxed) > limit) {
-        struct kept_user *u = kept->oldest;
+    while (oldest(kept) != NULL && atomic_load_explicit(&kept->bytes, memory_order_relaxed) > limit) {
+        struct kept_user *u = oldest(kept);
         if (u->used) {
             u->used = false;
-            list_take(kept, u);
-            list_put(kept, u);
+            uses_take(&kept->uses, &u->use);
+            uses_put(&kept->uses, &u->use);
         } else {
             end(kept, u);
         }
@@ -76,8 +68,8 @@ void kept_cut(struct kept_users *kept, size_t limit)
 
 void kept_free(struct kept_users *kept)
 {
-    while (kept->oldest != NULL) {
-        end(kept, kept->oldest);
+    while (oldest(kept) != NULL) {
+        end(kept, oldest(kept));
     }
     free(kept->buckets);
     free(kept->asked);
@@ -87,7 +79,8 @@ void kept_free(struct kept_users *kept)
 
 /* --- looking up --- */
 
-/* Of one user there is one entry: the window has moved for all, and an older version is of no use. */
+/* Of one user there is one entry: an older version is of no use, and one that began with another month seldom, as the
+ * window has moved for all (HISTORY alone asks about all months). */
 static struct kept_user *entry_of(const struct kept_users *kept, int64_t key)
 {
     struct kept_user *u = *bucket_of(kept, key);
@@ -101,13 +94,12 @@ static struct kept_user *entry_of(const struct kept_users *kept, int64_t key)
 static void fetch(const struct kept_user *u)
 {
     const struct store_month *months = u->view.months; /* the block begins with them */
-    const size_t begin = u->view.n_months * sizeof *months, pieces = u->bytes - sizeof *u - BLOCK;
+    const size_t begin = u->view.n_months * sizeof *months, rest = u->bytes - sizeof *u - BLOCK - begin;
     for (size_t i = 0; i < u->view.n_months; i++) {
-        __builtin_prefetch(&months[i]);
-        __builtin_prefetch((const char *)&months[i] + LINE);
+        prefetch(&months[i], 2 * CACHE_LINE);
     }
-    for (size_t at = begin; months != NULL && at < begin + AHEAD && at < pieces; at += LINE) {
-        __builtin_prefetch((const char *)months + at);
+    if (months != NULL) {
+        prefetch(months + u->view.n_months, rest < AHEAD ? rest : AHEAD);
     }
 }
 
@@ -235,7 +227,7 @@ void kept_add(struct kept_users *kept, const struct kept_user *user, size_t limi
         made->next->at = &made->next;
     }
     *made->at = made;
-    list_put(kept, made);
+    uses_put(&kept->uses, &made->use);
     kept->n++;
     atomic_fetch_add_explicit(&kept->bytes, bytes, memory_order_relaxed);
 }

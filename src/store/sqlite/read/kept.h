@@ -18,10 +18,13 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/uses.h"
 #include "store/store.h"
 
 /* Of one user, from first_month on. */
 struct kept_user {
+    struct use use; /* in the list by when they were added, or passed over */
+    bool used;      /* since then */
     int64_t key;
     int first_month;
     unsigned version;
@@ -29,18 +32,16 @@ struct kept_user {
     /* known, months, deliveries and exceptions of history alone, none of them damaged */
     struct store_view view;
 
-    struct kept_user *next, **at;    /* of the same bucket, and what points here */
-    struct kept_user *newer, *older; /* by when they were added, or passed over */
-    bool used;                       /* since then */
-    struct arena arena;              /* what the view points into */
-    size_t bytes;                    /* of all of it */
+    struct kept_user *next, **at; /* of the same bucket, and what points here */
+    struct arena arena;           /* what the view points into */
+    size_t bytes;                 /* of all of it */
 };
 
 /* All zero is an empty one, which takes memory with its first entry. */
 struct kept_users {
     struct kept_user **buckets;
     int64_t *asked; /* keys of users asked about lately */
-    struct kept_user *newest, *oldest;
+    struct uses uses;
     size_t n;
     _Atomic size_t bytes;
 };
