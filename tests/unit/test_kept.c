@@ -221,13 +221,20 @@ static void check_same(const struct store_view *a, const struct store_view *b)
         for (unsigned p = 0; p < x->n_parts; p++) {
             assert_int_equal(x->parts[p].n, y->parts[p].n);
             assert_int_equal(x->parts[p].m, y->parts[p].m);
+            assert_int_equal(x->parts[p].coarse, y->parts[p].coarse);
+            assert_int_equal(x->parts[p].fine, y->parts[p].fine);
+            assert_int_equal(x->parts[p].n_open, y->parts[p].n_open);
             assert_memory_equal(x->parts[p].positions, y->parts[p].positions, x->parts[p].n * sizeof(uint32_t));
         }
     }
     assert_int_equal(a->n_plays, b->n_plays);
+    for (size_t i = 0; i < a->n_plays; i++) {
+        assert_int_equal(a->plays[i].hash, b->plays[i].hash);
+    }
     assert_int_equal(a->n_deliveries, b->n_deliveries);
     for (size_t i = 0; i < a->n_deliveries; i++) {
         assert_int_equal(a->deliveries[i].id, b->deliveries[i].id);
+        assert_int_equal(a->deliveries[i].hash, b->deliveries[i].hash);
         assert_true(slice_eq(a->deliveries[i].item, b->deliveries[i].item));
     }
     assert_int_equal(a->n_exceptions, b->n_exceptions);
@@ -316,6 +323,44 @@ static void test_another_connection(void **state)
     f->store->ops->reader_close(keeper);
 }
 
+/* Each read fails once, of a new connection and of one that keeps users: once the disk is healed, the answers are those
+ * of a reader that keeps none, and users are kept again. */
+static void test_each_read_fails(void **state)
+{
+    struct store_fixture *f = *state;
+    struct store_view view;
+    struct err err = {0};
+    int failed = 0;
+    for (int kept_before = 0; kept_before <= 3; kept_before += 3) {
+        for (uint64_t nth = 1;; nth++) {
+            struct store_reader *keeper = open_keeper(f);
+            char item[16];
+            for (int i = 0; i < kept_before; i++) {
+                look(f, keeper, "u", INT_MIN);
+            }
+            snprintf(item, sizeof item, "i%d.%d", kept_before, (int)nth);
+            play(f, "u", item);
+            assert_int_equal(flush(f), 0); /* so what it has of the file is old */
+            rule(VFS_READ, "history", nth, false, VFS_EIO);
+            int code = load(f, keeper, "u", &view, &err);
+            vfs_fault_heal();
+            assert_true(code < 0 || in_view(&view, item));
+            for (int i = 0; i < 3; i++) {
+                struct store_view a = look(f, keeper, "u", INT_MIN), b = look(f, f->reader, "u", INT_MIN);
+                check_same(&a, &b);
+                assert_true(in_view(&a, item));
+            }
+            assert_true(keeper->kept_found > 0);
+            f->store->ops->reader_close(keeper);
+            if (code == 0) {
+                break;
+            }
+            failed++;
+        }
+    }
+    assert_true(failed >= 4);
+}
+
 static void test_figures(void **state)
 {
     struct store_fixture *f = *state;
@@ -388,6 +433,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_memory),
         TEST(test_beside_one_that_keeps_nothing),
         TEST(test_another_connection),
+        TEST(test_each_read_fails),
         TEST(test_figures),
         TEST(test_not_kept),
     };

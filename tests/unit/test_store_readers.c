@@ -384,11 +384,34 @@ static void test_large(void **state)
     assert_false(view.known);
 }
 
+/* Nor is one answered who has become large by staged plays since their filters were kept. */
+static void test_large_since_kept(void **state)
+{
+    struct store_fixture *f = *state;
+    struct store_view view;
+    struct err err = {0};
+    struct store_reader *keeper;
+    assert_int_equal(f->store->ops->reader_open(f->store, &keeper, &err), 0);
+    f->store->ops->reader_leave_cold(keeper);
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(load(f, keeper, "u", &view, &err), 0);
+    }
+    assert_int_equal(keeper->kept_found, 1);
+    play_many(f, "u", 0, LARGE_STAGED - 1); /* just not large by themselves */
+    assert_int_equal(load(f, f->reader, "u", &view, &err), ERR_LARGE);
+    assert_int_equal(load(f, keeper, "u", &view, &err), ERR_LARGE);
+    assert_int_equal(keeper->kept_found, 2);
+    f->store->ops->reader_close(keeper);
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         TEST(test_large),
+        TEST(test_large_since_kept),
         TEST(test_readers_race),
         TEST(test_kept_window),
         TEST(test_wal_limit_with_a_shell),
