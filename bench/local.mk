@@ -37,7 +37,7 @@ bench/grpc_peer: $(top_srcdir)/bench/grpc_peer.cc $(top_srcdir)/proto/unseen/v1/
 		--plugin=protoc-gen-grpc="$$(command -v grpc_cpp_plugin)" unseen/v1/unseen.proto
 	c++ -O2 -std=c++17 -Ibench/grpc_peer.gen $$(pkg-config --cflags grpc++ protobuf) -o $@ \
 		$(top_srcdir)/bench/grpc_peer.cc bench/grpc_peer.gen/unseen/v1/*.cc $$(pkg-config --libs grpc++ protobuf)
-EXTRA_DIST += bench/batch bench/grpc bench/grpc_peer.cc bench/grpc_wire.py
+EXTRA_DIST += bench/batch bench/limited bench/grpc bench/grpc_peer.cc bench/grpc_wire.py
 
 # Fills a topic of Kafka and reads it back, for bench/kafka. The only program beside the module that needs librdkafka:
 # made when it is asked for.
