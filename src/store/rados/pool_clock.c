@@ -10,7 +10,7 @@
  * what was accepted or set back at one node holds for all, and none of them brings back the time before. How far a node
  * got in doubt isn't kept: it goes on from the newest after a restart.
  *
- * One round of reading and writing is under way at a time, begun by the store's thread. */
+ * One round of reading and writing is under way at a time, begun by the store's thread, or by a tick. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * fills the table, and read after the snapshot is open.
  *
  * What the snapshot has of a user is kept decoded (kept.h), with the version of the file's content. So is the list of
- * months. The version is the first thing that is read in each snapshot.
+ * months. The version is the first thing that a question reads in its snapshot.
  *
  * A large user is not loaded but scanned. Their size is known before any of their data is read: the staged plays are
  * counted, and the length of a blob is at the head of its row, so that SQLite reads none of its pages for it.
