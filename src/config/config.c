@@ -291,7 +291,8 @@ static int validate_addresses(const struct config *cfg, const char *option, cons
     while ((code = config_next_address(&at, &a)) > 0) {
         if (!config_is_loopback(a.host) && !config_wants_login(cfg)) {
             return err_set(err, ERR_INVALID,
-                           "%s is %s, which other machines may reach, and there is no password; set requirepass or "
+                           "%s is %s, which other machines may reach, and there is no password; set requirepass, "
+                           "requirepass_file or "
                            "accounts, or listen on 127.0.0.1:%d",
                            option, addresses, a.port);
         }

@@ -351,10 +351,10 @@ static inline int64_t config_slot_length_ms(const struct config *cfg)
     return cfg->slot_length_ms != 0 ? cfg->slot_length_ms : INT64_C(6) * 3600 * 1000;
 }
 
-/* Whether clients must say who they are. */
+/* Whether clients must say who they are. A file with the password counts, whether it was read yet or not. */
 static inline bool config_wants_login(const struct config *cfg)
 {
-    return cfg->requirepass[0] != '\0' || cfg->accounts[0] != '\0';
+    return cfg->requirepass[0] != '\0' || cfg->requirepass_file[0] != '\0' || cfg->accounts[0] != '\0';
 }
 
 /* Whether the sweep may run at this minute of the local day. */

@@ -345,7 +345,7 @@ def test_beyond_loopback(cold, accounts):
     server = cold(listen="0.0.0.0:0")
     server.spawn()
     assert server.process.wait(PATIENCE) == 1
-    assert "set requirepass or accounts" in server.log()
+    assert "set requirepass, requirepass_file or accounts" in server.log()
     server = cold(listen="0.0.0.0:0", accounts=str(accounts))
     server.spawn()
     await_log(server, " ready ")

@@ -485,7 +485,7 @@ static void test_validate(void **state)
 {
     (void)state;
     static const struct {
-        const char *listen, *unix_socket, *requirepass;
+        const char *listen, *unix_socket, *login; /* an option and its value */
         int retention, window;
         int code;
         const char *word;
@@ -496,10 +496,13 @@ static void test_validate(void **state)
         {"[::1]:7979", "", "", 6, 3, 0, ""},
         {"[::ffff:127.0.0.1]:7979", "", "", 6, 3, 0, ""},
         {"localhost:7979", "", "", 6, 3, 0, ""},
-        {"0.0.0.0:7979", "", "", 6, 3, ERR_INVALID, "set requirepass or accounts, or listen on 127.0.0.1:7979"},
+        {"0.0.0.0:7979", "", "", 6, 3, ERR_INVALID,
+         "set requirepass, requirepass_file or accounts, or listen on 127.0.0.1:7979"},
         {"[::]:7979", "", "", 6, 3, ERR_INVALID, "set requirepass"},
         {"[::ffff:10.0.0.1]:7979", "", "", 6, 3, ERR_INVALID, "set requirepass"},
-        {"0.0.0.0:7979", "", "secret", 6, 3, 0, ""},
+        {"0.0.0.0:7979", "", "requirepass=secret", 6, 3, 0, ""},
+        {"0.0.0.0:7979", "", "requirepass_file=/not/read/yet", 6, 3, 0, ""},
+        {"0.0.0.0:7979", "", "accounts=/not/read/yet", 6, 3, 0, ""},
         {"none", "", "", 6, 3, ERR_INVALID, "unix_socket is empty"},
         {"none", "/run/x.sock", "", 6, 3, 0, ""},
     };
@@ -508,7 +511,12 @@ static void test_validate(void **state)
         struct err err = {0};
         assert_int_equal(config_set(&cfg, "listen", cases[i].listen, NULL), 0);
         assert_int_equal(config_set(&cfg, "unix_socket", cases[i].unix_socket, NULL), 0);
-        assert_int_equal(config_set(&cfg, "requirepass", cases[i].requirepass, NULL), 0);
+        const char *value = strchr(cases[i].login, '=');
+        if (value != NULL) {
+            char name[32];
+            snprintf(name, sizeof name, "%.*s", (int)(value - cases[i].login), cases[i].login);
+            assert_int_equal(config_set(&cfg, name, value + 1, NULL), 0);
+        }
         cfg.retention = cases[i].retention;
         cfg.window = cases[i].window;
         assert_int_equal(config_validate(&cfg, &err), cases[i].code);

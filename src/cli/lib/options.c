@@ -284,17 +284,21 @@ int cli_options_build(const struct cli_options *options, struct config *cfg, con
     return 0;
 }
 
+int cli_options_zone(const struct config *cfg, struct err *err)
+{
+    return calendar_set_zone(cfg->timezone) == 0
+               ? 0
+               : err_set(err, ERR_NOTFOUND, "timezone '%s' is unknown: expected a name such as Europe/Berlin",
+                         cfg->timezone);
+}
+
 int cli_options_config(const struct cli_options *options, struct config *cfg, struct err *err)
 {
     int rc = cli_options_build(options, cfg, NULL, NULL, err);
     if (rc == 0) {
         rc = config_validate(cfg, err);
     }
-    if (rc == 0 && calendar_set_zone(cfg->timezone) < 0) {
-        rc = err_set(err, ERR_NOTFOUND, "timezone '%s' is unknown: expected a name such as Europe/Berlin",
-                     cfg->timezone);
-    }
-    return rc;
+    return rc < 0 ? rc : cli_options_zone(cfg, err);
 }
 
 int cli_options_has_folder(const struct config *cfg, struct err *err)

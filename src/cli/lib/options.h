@@ -47,8 +47,12 @@ struct cli_options {
 bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, struct cli_options *out, int *exit_code);
 
 /* Builds the configuration, validates it, and sets the time zone. An error in the file is an ERR_* with "path:line:
- * ...". */
+ * ...". No file with a password is read: a subcommand may run for a user who is not allowed to, and what connects to a
+ * server reads what it needs (net/client.h). What a server runs with is read by serve_config_read(). */
 int cli_options_config(const struct cli_options *options, struct config *cfg, struct err *err);
+
+/* Sets the time zone to that of the configuration. */
+int cli_options_zone(const struct config *cfg, struct err *err);
 
 /* The same before it is validated. Every problem goes to each() if that is not NULL, as config_load() has it; the first
  * is the error. */

@@ -1,11 +1,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/calendar.h"
 #include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
+#include "cli/serve/serve_config.h"
 #include "kafka/message.h"
 #include "net/tls.h"
 #include "service/account_file.h"
@@ -103,14 +103,6 @@ static void print_json(struct json *j, const struct config *cfg)
     json_close(j, '}');
 }
 
-static int check_accounts(const struct config *cfg, struct err *err)
-{
-    struct account_set *accounts = NULL;
-    int code = cfg->accounts[0] != '\0' ? account_file_read(cfg->accounts, &accounts, err) : 0;
-    account_set_free(accounts);
-    return code;
-}
-
 static int check_certificate(const struct config *cfg, struct err *err)
 {
     const struct tls_files files = tls_files_to_listen(cfg);
@@ -131,19 +123,16 @@ static int check_messages(const struct config *cfg, struct err *err)
     return code;
 }
 
-/* Lists every problem it can: those of file and environment, then those that only the whole shows. */
+/* Lists every problem it can: those of file and environment, then the first of those that only the whole shows. */
 static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
 {
     struct err err;
-    int rc = cli_options_build(options, cfg, problem_found, problems, &err);
-    if (problems->n > 0) {
-        return;
-    }
-    if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0 ||
-        check_accounts(cfg, &err) < 0 || check_certificate(cfg, &err) < 0 || check_messages(cfg, &err) < 0) {
+    struct account_set *accounts;
+    int rc = serve_config_read(options, NULL, problem_found, problems, cfg, &accounts, &err);
+    account_set_free(accounts);
+    if (problems->n == 0 && (rc < 0 || check_certificate(cfg, &err) < 0 || check_messages(cfg, &err) < 0 ||
+                             cli_options_zone(cfg, &err) < 0)) {
         problem_found(problems, err.text);
-    } else if (calendar_set_zone(cfg->timezone) < 0) {
-        problem_found(problems, "timezone is unknown");
     }
 }
 

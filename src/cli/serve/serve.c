@@ -40,6 +40,7 @@
 #include "replica/replica.h"
 #include "replica/second.h"
 #include "resp/server.h"
+#include "service/account_file.h"
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
@@ -372,7 +373,13 @@ int cli_serve(int argc, char **argv)
         return exit_code;
     }
     struct err err;
-    if (cli_options_config(&config.options, &config.cfg, &err) < 0) {
+    struct account_set *accounts;
+    if (serve_config_port(port, &err) < 0) {
+        return cli_misuse("serve", "%s", err.text);
+    }
+    int rc = serve_config_read(&config.options, port, NULL, NULL, &config.cfg, &accounts, &err);
+    account_set_free(accounts); /* server_start() keeps its own */
+    if (rc < 0 || cli_options_zone(&config.cfg, &err) < 0) {
         return cli_fail(&err);
     }
     config.port = port;
@@ -381,12 +388,6 @@ int cli_serve(int argc, char **argv)
         return cli_fail(&err);
     }
     if (serve_rados_check(&config.cfg, &err) < 0) {
-        return cli_fail(&err);
-    }
-    if (serve_config_port(&config.cfg, port, &err) < 0) {
-        return cli_misuse("serve", "%s", err.text);
-    }
-    if (config_read_passwords(&config.cfg, &err) < 0) {
         return cli_fail(&err);
     }
     log_set_level((enum log_level)config.cfg.log_level);

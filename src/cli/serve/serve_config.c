@@ -19,27 +19,45 @@ enum {
     CLIENTS_MIN = 16,
 };
 
-int serve_config_port(struct config *cfg, const char *port, struct err *err)
+int serve_config_port(const char *port, struct err *err)
 {
-    if (port == NULL) {
-        return 0;
-    }
+    size_t digits = port != NULL ? strspn(port, "0123456789") : 0;
+    return port == NULL || (digits > 0 && port[digits] == '\0' && strtoul(port, NULL, 10) <= 65535)
+               ? 0
+               : err_set(err, ERR_INVALID, "--port '%s': expected 0 to 65535", port);
+}
+
+/* Replaces the port of listen; the host stays. */
+static int set_port(struct config *cfg, const char *port, struct err *err)
+{
     char listen[CONFIG_TEXT];
-    char *end;
-    unsigned long n = strtoul(port, &end, 10);
-    if (port[0] < '0' || port[0] > '9' || *end != '\0' || n > 65535) {
-        return err_set(err, ERR_INVALID, "--port '%s': expected 0 to 65535", port);
-    }
     size_t first = strcspn(cfg->listen, ", \t"); /* of several addresses */
     const char *colon = memrchr(cfg->listen, ':', first);
     int host_len = colon != NULL ? (int)(colon - cfg->listen) : 0;
     const char *host = colon != NULL ? cfg->listen : "127.0.0.1";
-    int len = snprintf(listen, sizeof listen, "%.*s:%lu%s", host_len > 0 ? host_len : (int)strlen(host), host, n,
+    int len = snprintf(listen, sizeof listen, "%.*s:%s%s", host_len > 0 ? host_len : (int)strlen(host), host, port,
                        cfg->listen + first);
     if (len < 0 || (size_t)len >= sizeof listen) {
         return err_set(err, ERR_INVALID, "listen '%s': too long", cfg->listen);
     }
     return config_set(cfg, "listen", listen, err);
+}
+
+int serve_config_read(const struct cli_options *options, const char *port, config_problem_fn *each, void *arg,
+                      struct config *cfg, struct account_set **accounts, struct err *err)
+{
+    *accounts = NULL;
+    int rc = cli_options_build(options, cfg, each, arg, err);
+    if (rc == 0 && port != NULL) {
+        rc = set_port(cfg, port, err);
+    }
+    if (rc == 0) {
+        rc = config_read_passwords(cfg, err);
+    }
+    if (rc == 0) {
+        rc = config_validate(cfg, err);
+    }
+    return rc == 0 && cfg->accounts[0] != '\0' ? account_file_read(cfg->accounts, accounts, err) : rc;
 }
 
 int serve_config_fit(struct serve_config *c, struct err *err)
@@ -82,30 +100,8 @@ int serve_config_fit(struct serve_config *c, struct err *err)
 
 static void log_problem(void *arg, const char *problem)
 {
-    (void)arg;
+    ++*(int *)arg;
     log_error("configuration is wrong", "error=%s", log_quote_str(problem));
-}
-
-static int read_again(const struct serve_config *c, struct config *cfg, struct account_set **accounts, struct err *err)
-{
-    int result = cli_options_build(&c->options, cfg, log_problem, NULL, err);
-    if (result < 0) {
-        return result;
-    }
-    result = serve_config_port(cfg, c->port, err);
-    if (result == 0) {
-        result = config_read_passwords(cfg, err);
-    }
-    if (result == 0) {
-        result = config_validate(cfg, err);
-    }
-    if (result == 0 && cfg->accounts[0] != '\0') {
-        result = account_file_read(cfg->accounts, accounts, err);
-    }
-    if (result < 0) {
-        log_problem(NULL, err->text);
-    }
-    return result;
 }
 
 static void log_change(void *arg, const struct config_option *option, const char *before, const char *after)
@@ -145,9 +141,12 @@ int serve_config_reload(struct serve_config *c, struct server *server, struct er
 {
     const char *path = c->options.config_path != NULL ? c->options.config_path : "";
     struct config read;
-    struct account_set *accounts = NULL;
-    int need_restart = 0;
-    int changed = read_again(c, &read, &accounts, err);
+    struct account_set *accounts;
+    int need_restart = 0, told = 0;
+    int changed = serve_config_read(&c->options, c->port, log_problem, &told, &read, &accounts, err);
+    if (changed < 0 && told == 0) {
+        log_problem(&told, err->text);
+    }
     if (changed == 0) {
         /* A change of the level itself is told, whichever of both would tell it. */
         if (read.log_level > config_now(&c->cfg)->log_level) {
@@ -156,7 +155,7 @@ int serve_config_reload(struct serve_config *c, struct server *server, struct er
         changed = apply(c, server, &read, accounts, &need_restart, err);
         if (changed < 0) {
             err_prefix(err, "until a restart");
-            log_problem(NULL, err->text);
+            log_problem(&told, err->text);
         }
     }
     if (changed < 0) {

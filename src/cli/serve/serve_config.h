@@ -6,6 +6,7 @@
 #include "cli/lib/options.h"
 #include "config/config.h"
 
+struct account_set;
 struct server;
 
 struct serve_config {
@@ -16,8 +17,17 @@ struct serve_config {
     struct config configured; /* the same as it was given, before it was fitted to the machine */
 };
 
-/* Replaces the port of listen; NULL: leaves it. */
-int serve_config_port(struct config *cfg, const char *port, struct err *err);
+/* Whether --port is a port: 0, or ERR_INVALID. NULL, as it was not given, is good. */
+int serve_config_port(const char *port, struct err *err);
+
+/* The configuration as a server runs with it, in the one order that is right: defaults, file, environment, command
+ * line,
+ * --port (NULL: none), then the passwords that stand in files, then what concerns several options, then the file of
+ * accounts, which is tried. At the start, at a reload, and for check-config. *accounts is the caller's; NULL: there is
+ * no file. Problems of file and environment go to each() as cli_options_build() has it; the first error is the result,
+ * and `cfg` is then of no use. */
+int serve_config_read(const struct cli_options *options, const char *port, config_problem_fn *each, void *arg,
+                      struct config *cfg, struct account_set **accounts, struct err *err);
 
 /* Raises the limit of open files to what max_clients needs, or lowers max_clients to what the limit allows and logs
  * that. */

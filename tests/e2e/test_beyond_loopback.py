@@ -1,0 +1,264 @@
+"""The first steps that documents state, beyond loopback: in a network of the test's own, with addresses that are no
+loopback's. Two nodes of a pair listen on two of them."""
+import base64
+import ctypes
+import fcntl
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+
+from conftest import PATIENCE, REPO, UNSEEN, run
+from resp import Client, RespError
+from test_accounts import account
+from test_doors import await_log
+from test_reload import reload
+from test_tls import HERE, Certificates
+
+V4, V6 = "192.0.2.1", "2001:db8::1"
+CLONE_NEWNET, SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x40000000, 0x8914, 0x8916, 1
+
+
+@pytest.fixture(autouse=True)
+def network():
+    """Of this thread and all that it starts: loopback, V4, V6, and what it is called with. All ports are free."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        os.close(before)
+        pytest.skip("a network of its own is not allowed here")
+    names = iter(range(9))
+
+    def add(*addresses):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s6:
+            fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+            for address in addresses:
+                if ":" in address:
+                    fcntl.ioctl(s6, SIOCSIFADDR, struct.pack("16sIi", socket.inet_pton(socket.AF_INET6, address), 128, 1))
+                    continue
+                name = b"lo:%d" % next(names)
+                fcntl.ioctl(s, SIOCSIFADDR, struct.pack("16sH2s4s8x", name, socket.AF_INET, b"", socket.inet_aton(address)))
+
+    add(V4, V6)
+    yield add
+    assert libc.setns(before, CLONE_NEWNET) == 0
+    os.close(before)
+
+
+@pytest.fixture
+def secret(folder):
+    path = folder / "password"
+    path.write_text("geheim\n")
+    path.chmod(0o640)
+    return path
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    made = Certificates(tmp_path_factory.mktemp("tls") / "certs")
+    made.sign("here", "ca", f"{HERE},IP:{V4},IP:10.0.0.7")
+    return made
+
+
+def resp_logs_in(address, password, *user):
+    with Client(address) as c:
+        with pytest.raises(RespError, match="^NOAUTH"):
+            c.command("SEEN", "u", "a")
+        assert c.command("AUTH", *user, password) == b"OK"
+        assert c.command("SEEN", "u", "a") == [0]
+
+
+def status(url, *more, user=None):
+    """What curl gets."""
+    login = ["-u", user] if user else []
+    done = subprocess.run(["curl", "-gsS", "-o", "/dev/null", "-w", "%{http_code}", *login, *more, url], capture_output=True,
+                          text=True, timeout=PATIENCE)
+    return int(done.stdout or 0)
+
+
+def asks_grpc(host, port, *more, user=None):
+    """A unary call without gRPC's frames."""
+    scheme = "https" if "--cacert" in more else "http"
+    http2 = [] if scheme == "https" else ["--http2-prior-knowledge"]
+    return status(f"{scheme}://{host}:{port}/unseen.v1.Unseen/PoolList", *http2, "-H", "Content-Type: application/proto",
+                  "--data-binary", "", *more, user=user)
+
+
+def test_each_edge_with_the_password_from_a_file(cold, secret):
+    server = cold(listen=f"{V4}:7001, [{V6}]:7001", http=f"{V4}:7002", grpc=f"{V4}:7003", requirepass_file=str(secret))
+    server.write_config()
+    assert b": good" in run("check-config", server.config).stdout
+    server.spawn()
+    await_log(server, " ready ")
+    resp_logs_in((V4, 7001), "geheim")
+    said = run("ping", "-c", server.config).stdout  # with the configuration and the password of the server
+    assert b"7001" in said
+    asked = ("--to", f"[{V6}]:7001", "--password-file", secret)
+    assert run("replica", "--status", "--to", f"[{V6}]:7001", "-c", server.config).returncode == 0
+    assert run("replica", "--status", "-c", os.devnull, *asked).returncode == 0
+    assert status(f"http://{V4}:7002/v1/pools") == 401
+    assert status(f"http://{V4}:7002/v1/pools", user="default:geheim") == 200
+    assert asks_grpc(V4, 7003) == 401 and asks_grpc(V4, 7003, user="default:geheim") == 200
+    # Another password in the file is that of the next reload.
+    secret.write_text("neu\n")
+    assert "configuration read again" in reload(server)
+    resp_logs_in((V4, 7001), "neu")
+    # A file that is gone leaves the last one, and so does no password at all.
+    secret.unlink()
+    assert "configuration not read again" in reload(server)
+    assert "there is no password" in reload(server, requirepass_file="")
+    resp_logs_in((V4, 7001), "neu")
+    assert server.stop() == 0
+    assert run("months", "-c", server.config, check=False).returncode != 0  # which is good again below
+    server.options["requirepass_file"] = str(secret)
+    server.write_config()
+    assert run("months", "-c", server.config).returncode == 0  # of the folder: no password is needed
+
+
+@pytest.mark.parametrize("edge", ["listen", "http", "grpc"])
+@pytest.mark.parametrize("address", [f"{V4}:7001", f"[{V6}]:7001", "0.0.0.0:7001", "[::]:7001"])
+def test_an_edge_without_a_password_is_refused_by_all(folder, edge, address):
+    options = {"listen": "127.0.0.1:7004", "http": "none", "grpc": "none", "data": folder / "data", edge: address}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    for command in ("serve", "check-config", "ping"):
+        done = run(command, "-c", os.devnull, *words, check=False)
+        assert done.returncode != 0 and b"set requirepass, requirepass_file or accounts" in done.stderr, done
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize("content, cause", [(None, "No such file"), ("", "is empty"), ("\n", "is empty"),
+                                            ("a\nb\n", "more than one line")])
+def test_a_file_that_holds_no_password_is_refused(folder, content, cause):
+    secret = folder / "password"
+    if content is not None:
+        secret.write_text(content)
+    words = ("-c", os.devnull, "--listen", f"{V4}:7001", "--http", "none", "--grpc", "none", "--data", folder / "data",
+             "--requirepass-file", secret)
+    for command in ("serve", "check-config"):
+        done = run(command, *words, check=False)
+        assert done.returncode != 0 and cause in done.stderr.decode() and "requirepass_file" in done.stderr.decode(), done
+    assert not (folder / "data").exists()
+
+
+def test_the_environment_of_a_container(folder, secret, monkeypatch):
+    """install.md: UNSEEN_REQUIREPASS_FILE for a mounted secret, or UNSEEN_ACCOUNTS for a mounted file."""
+    recipe = (REPO / "packaging/container/Containerfile").read_text()
+    config = folder / "unseen.conf"
+    lines = re.findall(r"s/\^#\w+ = \.\*/(\w+ = 0\.0\.0\.0:\d+)/", recipe)
+    assert len(lines) == 3
+    config.write_text("\n".join(["[unseen]", *lines, ""]))
+    file = folder / "accounts"
+    account(file, "add", "robot", "--roles", "ask,watch", password="geheim\n")
+    monkeypatch.setenv("UNSEEN_DATA", str(folder / "data"))
+    monkeypatch.setenv("UNSEEN_MIN_FREE", "0")
+    for variable, value, user in (("UNSEEN_REQUIREPASS_FILE", secret, "default"), ("UNSEEN_ACCOUNTS", file, "robot")):
+        monkeypatch.setenv(variable, str(value))
+        log = folder / f"log-{user}"
+        with open(log, "wb") as out:
+            process = subprocess.Popen([UNSEEN, "serve", "-c", config], stdout=out, stderr=out)
+        try:
+            ready(process, log)
+            resp_logs_in((V4, 7979), "geheim", user)
+            assert status(f"http://{V4}:7980/v1/pools", user=f"{user}:geheim") == 200
+            assert asks_grpc(V4, 7981, user=f"{user}:geheim") == 200
+            if user == "default":
+                assert run("ping", "-c", config).returncode == 0  # the image's health check
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0, log.read_text()
+        monkeypatch.delenv(variable)
+
+
+def ready(process, log):
+    server = type("Server", (), {"log": staticmethod(lambda: log.read_text(errors="replace")),
+                                 "alive": staticmethod(lambda: process.poll() is None)})
+    await_log(server, " ready ")
+
+
+def document(name, part):
+    """The block of the document that holds `part`."""
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```$", (REPO / "docs" / name).read_text(), re.M | re.S)
+    return next(block for block in blocks if part in block)
+
+
+def test_tls_as_operations_has_it(folder, cold, certs, secret, network):
+    network("10.0.0.7")
+    block = document("operations.md", "tls://10.0.0.7:7443")
+    block = block.replace("/etc/unseen/cert.pem", certs["here.pem"]).replace("/etc/unseen/key.pem", certs["here.key"])
+    server = cold(requirepass_file=str(secret), **dict(re.findall(r"(\w+) *= (.*)", block)))
+    server.spawn()
+    await_log(server, " ready ")
+    ca = ("--cacert", certs["ca.pem"])
+    done = run("ping", "-c", server.config)
+    assert done.returncode == 0
+    done = run("replica", "--status", "-c", os.devnull, "--to", "tls://10.0.0.7:7443", "--tls-ca", certs["ca.pem"],
+               "--password-file", secret)
+    assert done.returncode == 0
+    assert status("https://10.0.0.7:7444/v1/pools", *ca, user="default:geheim") == 200
+    assert asks_grpc("10.0.0.7", 7445, *ca, user="default:geheim") == 200
+    assert server.stop() == 0
+
+
+def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
+    """The three commands, word by word but for folders and the password."""
+    network("10.0.0.1", "10.0.0.2")
+    lines = document("replicas.md", "b$ UNSEEN_PASSWORD=").splitlines()
+    monkeypatch.setenv("UNSEEN_HTTP", "none")  # one machine has both
+    monkeypatch.setenv("UNSEEN_GRPC", "none")
+    monkeypatch.setenv("UNSEEN_MIN_FREE", "0")
+    monkeypatch.setenv("PATH", f"{UNSEEN.parent}:{os.environ['PATH']}")
+    servers = {}
+    try:
+        for line in lines:
+            node, command = re.fullmatch(r"(\w)\$ (.*)", line).groups()
+            command = command.replace("/var/lib/unseen", str(folder / node)).replace("...", "hush")
+            log = folder / f"log-{node}"
+            with open(log, "ab") as out:
+                process = subprocess.Popen(["sh", "-c", f"exec env {command}"], stdout=out, stderr=out)
+            if " serve " in command:
+                servers[node] = process
+                ready(process, log)
+            else:
+                assert process.wait(PATIENCE) == 0, log.read_text()
+        with Client(("10.0.0.1", 7979)) as a, Client(("10.0.0.2", 7979)) as b:
+            for c in (a, b):
+                assert c.command("AUTH", "hush") == b"OK"
+            a.command("PLAYED", "u", "a")
+            with pytest.raises(RespError, match="^READONLY .* 10.0.0.1:7979 takes writes"):
+                b.command("PLAYED", "u", "b")
+    finally:
+        for process in servers.values():
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(PATIENCE) for process in servers.values()] == [0] * len(servers)
+
+
+def test_a_reader_as_front_has_it(folder, network, monkeypatch, secret):
+    """Its Redis is not there: clients are told so, once they have logged in."""
+    network("10.0.0.5")
+    monkeypatch.setenv("UNSEEN_HTTP", "none")
+    monkeypatch.setenv("UNSEEN_GRPC", "none")
+    line = document("front.md", "--front-only --front-redis 10.0.0.5").strip()
+    command = line.removeprefix("$ unseen ").replace("/etc/unseen/password", str(secret)).split()
+    process = subprocess.Popen([UNSEEN, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            assert process.poll() is None
+            try:
+                c = Client((V4, 7979))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        with c, pytest.raises(RespError, match="^NOAUTH"):
+            c.command("SEEN", "u", "a")
+        with Client((V4, 7979)) as c:
+            assert c.command("AUTH", "geheim") == b"OK"
+            with pytest.raises(RespError, match="^LOADING"):
+                c.command("SEEN", "u", "a")
+    finally:
+        process.kill()
+        process.wait()
