@@ -46,6 +46,7 @@ dist_docs_DATA = \
 	docs/architecture.md \
 	docs/clients.md \
 	docs/commands.md \
+	docs/comparison.md \
 	docs/format.md \
 	docs/front.md \
 	docs/grpc.md \

@@ -89,6 +89,17 @@ def test_shell_examples(make_server, folder, document):
         compare(document, line, shown, result.stdout)
 
 
+def test_the_first_page():
+    """A command stands within the first 25 lines, and what is compared is what the whole comparison says."""
+    readme = (REPO / "README.md").read_text()
+    assert "```\nscripts/run" in "\n".join(readme.split("\n")[:25])
+
+    def rows(text):
+        return re.findall(r"^\|.*\|$", re.sub(r" \[\d\](?!\()", "", text), re.MULTILINE)
+    few = rows(readme)
+    assert len(few) == 2 + 6 and set(few) <= set(rows((REPO / "docs" / "comparison.md").read_text()))
+
+
 def test_sample_configuration(folder):
     """etc/unseen.conf is what the table of options says, and docs/operations.md names every option."""
     sample = subprocess.run([UNSEEN, "check-config", "--sample"], capture_output=True, text=True, check=True).stdout
