@@ -70,16 +70,17 @@ fi
 # Tests that take this many seconds hang, and have failed.
 pytest_patience=1500
 
-# Runs pytest against the binary of a build folder: run_pytest FOLDER TESTS [pytest options]. With pytest_side_by_side=N,
-# N files of tests at a time: most of them wait for a server most of the time.
-pytest_side_by_side=1
+# Runs pytest against the binary of a build folder: run_pytest FOLDER [options of pytest] TESTS. With
+# pytest_side_by_side=N, N files of tests at a time, or N groups of them where conftest.py makes groups: most wait for a
+# server most of the time.
+pytest_side_by_side=1 pytest_dist=loadfile
 run_pytest() {
-    local folder=$out/$1 tests=$2
-    shift 2
-    [ "$pytest_side_by_side" -eq 1 ] || set -- -n "$pytest_side_by_side" --dist loadfile "$@"
+    local folder=$out/$1
+    shift
+    [ "$pytest_side_by_side" -eq 1 ] || set -- -n "$pytest_side_by_side" --dist "$pytest_dist" "$@"
     UNSEEN_BUILD=$folder timeout --foreground --verbose -k 60 -s INT "$pytest_patience" \
         "${fixed_addresses[@]}" /usr/bin/python3 -m pytest -q -rsf --tb=short -p no:cacheprovider \
-        --basetemp="$folder/pytest" --junitxml="$folder/pytest.xml" "$@" "$tests"
+        --basetemp="$folder/pytest" --junitxml="$folder/pytest.xml" "$@"
     local code=$? counts
     rm -rf "$folder/pytest"
     counts=$(/usr/bin/python3 - "$folder/pytest.xml" <<'PY'

@@ -9,16 +9,16 @@ Every OSD counts as a host, so that replicas go to different ones. Whoever is st
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import rados
+
+from ports import free_port
 
 PATIENCE = 120
 CEPH = os.environ.get("UNSEEN_CEPH", "")
@@ -78,18 +78,6 @@ osd recovery max active = 8
 osd recovery sleep = 0
 osd beacon report interval = 5
 {more}"""
-
-
-def free_port():
-    """Below those that the kernel gives to whoever connects: the monitor must find it free when it is started again."""
-    while True:
-        port = random.randrange(10000, 32000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
 
 
 def plugins():

@@ -76,6 +76,14 @@ class ZooKeeper:
         self.log.close()
 
 
+def pytest_collection_modifyitems(items):
+    """What runs on one process: a file's tests, and all that need a cluster of Ceph or a broker of Kafka, so that there is
+    one of each at a time."""
+    for item in items:
+        kind = re.match(r"test_(rados|kafka)", item.path.stem)
+        item.add_marker(pytest.mark.xdist_group(kind[1] if kind else item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory):
     made = ZooKeeper(tmp_path_factory.mktemp("zookeeper"))
@@ -107,8 +115,9 @@ def java(build, main):
 
 def dubbo(build, main):
     """Dubbo takes 127.0.0.1 and localhost for the machine's outer address. By another name it finds the loopback."""
-    hosts = CLIENTS / "hosts"
-    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()} {LOOPBACK}\n")
+    hosts, made = CLIENTS / "hosts", CLIENTS / f"hosts.{os.getpid()}"
+    made.write_text(f"127.0.0.1 localhost {socket.gethostname()} {LOOPBACK}\n")
+    made.rename(hosts)  # at once: another process may be reading it
     command = java(build, main)
     return [command[0], f"-Djdk.net.hosts.file={hosts}", *command[1:]]
 

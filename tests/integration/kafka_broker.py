@@ -12,6 +12,8 @@ import threading
 import time
 import uuid
 
+from ports import free_port
+
 CLUSTER = base64.urlsafe_b64encode(uuid.UUID(int=0x5eed << 64 | 1).bytes).decode().rstrip("=")
 USER, PASSWORD = "unseen", "secret"
 PATIENCE = 120
@@ -58,17 +60,6 @@ ssl.keystore.location={folder}/keystore.pem
 """
 
 
-def free_ports(n):
-    """All at once, so that they differ."""
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
 class Broker:
     """class_path: the file that Maven has written. node: the command of node/kafka.mjs; without it only run() and
     console_producer() work. certificate: files with the server's key and certificate; without them there is no TLS."""
@@ -78,7 +69,7 @@ class Broker:
         self.jars = [*JVM, *jvm, "-cp", pathlib.Path(class_path).read_text().strip()]
         self.node, self.helper, self.process = node, None, None
         self.lock = threading.Lock()
-        self.plain, self.sasl, self.tls, controller = (f"127.0.0.1:{port}" for port in free_ports(4))
+        self.plain, self.sasl, self.tls, controller = (f"127.0.0.1:{free_port()}" for _ in range(4))
         text = PROPERTIES.format(folder=self.folder, plain=self.plain, sasl=self.sasl, tls=self.tls,
                                  controller=controller, user=USER, password=PASSWORD)
         if certificate:
