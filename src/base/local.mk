@@ -49,6 +49,8 @@ libunseen_a_SOURCES += \
 	src/base/slice.c \
 	src/base/notify.c \
 	src/base/notify.h \
+	src/base/owner.c \
+	src/base/owner.h \
 	src/base/plural.h \
 	src/base/prefetch.h \
 	src/base/slice.h \

@@ -51,6 +51,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/flush.c \
 	src/store/sqlite/db/folder.c \
 	src/store/sqlite/db/folder.h \
+	src/store/sqlite/db/folder_lock.c \
+	src/store/sqlite/db/folder_lock.h \
 	src/store/sqlite/history/writer.c \
 	src/store/sqlite/history/txn.c \
 	src/store/sqlite/history/history.h \

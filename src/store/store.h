@@ -309,8 +309,8 @@ struct store_ops {
     int (*stalled)(struct store *s, struct err *err);
     /* The same of forgets alone, which may wait for more of the disk than other writes do. NULL: they don't. */
     int (*forgets_stalled)(struct store *s, struct err *err);
-    /* 0; or ERR_IO: which of the engine's files was removed or put aside while it is open. Nothing is written to it
-     * then; what it has can still be read. NULL: an engine without files. */
+    /* 0; or ERR_IO: which of the engine's files was removed or put aside while it is open, or that another process
+     * has them too. Nothing is written then; what it has can still be read. NULL: an engine without files. */
     int (*missing)(struct store *s, struct err *err);
     void (*clock)(struct store *s, struct store_clock *out);
 

@@ -177,7 +177,7 @@ tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sour
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_filter_codec_plain_SOURCES = tests/unit/test_filter_codec.c src/filter/codec.c
 tests_unit_test_filter_codec_plain_CPPFLAGS = $(AM_CPPFLAGS) -DBITS_PLAIN
-tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync
+tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync -Wl,--wrap=flock
 tests_unit_test_follow_file_LDFLAGS = $(unit_ldflags) \
 	-Wl,--wrap=write,--wrap=read,--wrap=fsync,--wrap=rename,--wrap=flock
 tests_unit_test_import_letters_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fopen,--wrap=fdopen,--wrap=fflush,--wrap=fwrite \

@@ -28,7 +28,7 @@
 #include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/positions.h"
-#include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 
 static const char help[] =
     "Makes a replica: copies a running primary into a folder, which then follows it.\n\n"
@@ -65,6 +65,7 @@ struct cloning {
     bool heals;            /* cfg.data is one beside it */
     uint64_t old_node;     /* heals: the one that goes */
     uint64_t old_bytes;
+    struct folder_lock lock; /* heals: of target, that nobody serves meanwhile; it ends with the process */
 };
 
 static void say(const struct cloning *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -209,9 +210,9 @@ static int beside(struct cloning *c, const struct store_node *self, struct err *
         return err_set(err, ERR_FULL, "%s.clone needs about %s, and %s are free: delete %s first, if it may go",
                        c->target, size_text(c->old_bytes, has), size_text(room, free_text), c->target);
     }
-    int lock = folder_lock(c->target, err); /* nobody serves it meanwhile; it ends with the process */
-    if (lock < 0) {
-        return lock;
+    int rc = folder_lock(c->target, &c->lock, err);
+    if (rc < 0) {
+        return rc;
     }
     c->heals = true;
     c->old_node = self->node;

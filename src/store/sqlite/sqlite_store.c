@@ -14,6 +14,7 @@
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/admin/copy.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
@@ -86,9 +87,10 @@ static int store_stalled(struct store *base, struct err *err)
 
 static int store_missing(struct store *base, struct err *err)
 {
-    const struct sqlite_store *s = sqlite_store(base);
+    struct sqlite_store *s = sqlite_store(base);
     int result = folder_has(s->folder, "staging.db", &s->staging_file, err);
-    return result < 0 ? result : folder_has(s->folder, "history.db", &s->history_file, err);
+    result = result < 0 ? result : folder_has(s->folder, "history.db", &s->history_file, err);
+    return result < 0 ? result : folder_lock_keep(&s->lock, err);
 }
 
 static int store_refusal(struct store *base, struct err *err)
@@ -100,7 +102,8 @@ static int store_refusal(struct store *base, struct err *err)
     if (result == 0 && (result = stager_disk_room(s, err)) == 0) {
         result = store_time_known(base, err);
     }
-    return result < 0 ? result : folder_has(s->folder, "staging.db", &s->staging_file, err);
+    result = result < 0 ? result : folder_has(s->folder, "staging.db", &s->staging_file, err);
+    return result < 0 ? result : folder_lock_keep(&s->lock, err);
 }
 
 static void store_ring(struct store *base, struct store_ring *out)
@@ -211,6 +214,7 @@ static int open_files(struct sqlite_store *s, struct err *err)
         db_close(&s->historian.db);
         db_close(&s->stager.db);
     }
+    s->stager.db.lock = s->historian.db.lock = &s->lock;
     return result;
 }
 
@@ -274,7 +278,7 @@ static void store_close(struct store *base)
     close_file(&s->stager.db);
     close_file(&s->historian.db);
     free_slots(s);
-    folder_unlock(s->folder, s->lock_fd);
+    folder_unlock(&s->lock);
     free_store(s);
 }
 
@@ -286,7 +290,7 @@ static int store_room(struct store *base, struct err *err)
 static int store_publish(struct store *base, const char *address, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
-    return folder_publish(s->folder, s->lock_fd, address, err);
+    return folder_publish(&s->lock, address, err);
 }
 
 static int store_recover(struct store *base, store_progress *progress, void *arg, struct err *err)
@@ -423,7 +427,7 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
         err_set(err, ERR_INVALID, "the path of the data folder is too long");
         goto free_store;
     }
-    result = s->lock_fd = folder_lock(s->folder, err);
+    result = folder_lock(s->folder, &s->lock, err);
     if (result < 0) {
         goto free_store;
     }
@@ -451,7 +455,7 @@ close_files:
     db_close(&s->historian.db);
     db_close(&s->stager.db);
 unlock:
-    folder_unlock(s->folder, s->lock_fd);
+    folder_unlock(&s->lock);
 free_store:
     free_store(s);
     return result;

@@ -32,6 +32,7 @@
 #include "store/admin.h"
 #include "store/ring.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/sqlite_store.h"
@@ -133,7 +134,7 @@ struct sqlite_store {
     char folder[PATH_MAX];
     struct folder_file staging_file, history_file;
     const char *vfs;
-    int lock_fd;
+    struct folder_lock lock;
     uint64_t seed;
 
     pthread_mutex_t ring_mutex;

@@ -1,6 +1,7 @@
 /* Checking the folder of a store: each file, and whether they belong together. */
 #include "store/sqlite/admin/check.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -39,11 +40,11 @@ int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg
     if (served) {
         return check_files(&files, NULL, err);
     }
-    int lock = folder_lock(folder, err);
-    if (lock < 0) {
-        return lock;
+    struct folder_lock lock;
+    if ((result = folder_lock(folder, &lock, err)) < 0) {
+        return result;
     }
     result = check_unserved(&files, err);
-    folder_unlock(folder, lock);
+    folder_unlock(&lock);
     return result;
 }

@@ -17,6 +17,7 @@
 #include "store/sqlite/admin/export_pack.h"
 #include "store/sqlite/admin/export_staging.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
@@ -325,15 +326,16 @@ int sqlite_export_folder(const char *folder, const struct store_export *e, struc
     x->e = x->staging.e = e;
     x->packer = (struct export_packer){
         .history = &x->history, .months = x->months, .slots = x->staging.slots, .damaged = e->damaged, .arg = e->arg};
-    int lock = folder_lock(folder, err);
-    if (lock < 0 && lock != ERR_LOCKED) {
+    struct folder_lock lock;
+    result = folder_lock(folder, &lock, err);
+    if (result < 0 && result != ERR_LOCKED) {
         free(x);
-        return lock;
+        return result;
     }
-    x->served = lock < 0;
+    x->served = result < 0;
     result = export_files(x, err);
-    if (lock >= 0) {
-        folder_unlock(folder, lock);
+    if (!x->served) {
+        folder_unlock(&lock);
     }
     export_staging_free(&x->staging);
     arena_free(&x->users_arena);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/schema.h"
 
 int sqlite_losses_add(struct sqlite_losses *l, struct sqlite_loss loss, struct err *err)
@@ -80,12 +81,13 @@ static int with_history(const char *folder, const struct sqlite_losses *mended, 
 
 static int locked(const char *folder, const struct sqlite_losses *mended, struct sqlite_losses *out, struct err *err)
 {
-    int lock = folder_lock(folder, err);
-    if (lock < 0) {
-        return lock;
+    struct folder_lock lock;
+    int result = folder_lock(folder, &lock, err);
+    if (result < 0) {
+        return result;
     }
-    int result = with_history(folder, mended, out, err);
-    folder_unlock(folder, lock);
+    result = with_history(folder, mended, out, err);
+    folder_unlock(&lock);
     return result;
 }
 

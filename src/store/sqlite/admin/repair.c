@@ -16,6 +16,7 @@
 #include "store/codec/deliveries.h"
 #include "store/sqlite/admin/repair.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
@@ -342,9 +343,9 @@ int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void
     if (result < 0) {
         return result;
     }
-    int lock = folder_lock(folder, err);
-    if (lock < 0) {
-        return lock;
+    struct folder_lock lock;
+    if ((result = folder_lock(folder, &lock, err)) < 0) {
+        return result;
     }
     struct db staging = {0};
     int moved = 0, accepted = 0;
@@ -373,6 +374,6 @@ int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void
     db_close(&r.db);
     arena_free(&r.arena);
     delivered_codec_free(&r.codec);
-    folder_unlock(folder, lock);
+    folder_unlock(&lock);
     return result < 0 ? result : r.repairs + moved + accepted;
 }

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/sqlite_store.h"
@@ -262,11 +263,12 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err)
     if (folder_need(order->folder, "history.db", &none) < 0 && folder_need(order->folder, "staging.db", &none) < 0) {
         return err_set(err, ERR_NOTFOUND, "there is neither history.db nor staging.db in %s", order->folder);
     }
-    int lock = folder_lock(order->folder, err);
-    if (lock < 0) {
-        return lock;
+    struct folder_lock lock;
+    int result = folder_lock(order->folder, &lock, err);
+    if (result < 0) {
+        return result;
     }
-    int result = backup_folder_take(&f, order->target, NULL, order->folder, err);
+    result = backup_folder_take(&f, order->target, NULL, order->folder, err);
     if (result == 0) {
         if ((result = do_history(&s, order->folder, &f, order->seed, err)) == 0 &&
             (result = do_staging(&s, order->folder, &f, err)) == 0 && (result = sync_files(&f, err)) == 0) {
@@ -278,6 +280,6 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err)
             backup_folder_leave(&f);
         }
     }
-    folder_unlock(order->folder, lock);
+    folder_unlock(&lock);
     return result < 0 ? result : s.losses;
 }

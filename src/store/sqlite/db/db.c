@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/read_now.h"
 
 enum {
@@ -343,6 +344,7 @@ int db_reopen(struct db *db, struct err *err)
     *slash = '\0'; /* db_open() made the path as folder/name.db */
     db_close(db);
     int result = open_file(db, old.path, old.name, old.vfs, old.mode, false, old.unsure, err);
+    db->lock = old.lock;
     db->lost = result < 0; /* then whoever writes next tries again */
     db->unsure = result < 0 && old.unsure;
     return result;
@@ -378,7 +380,8 @@ static int check_there(struct db *db, struct err *err)
 int db_begin(struct db *db, struct err *err)
 {
     int result = begin(db, SQL_BEGIN_WRITE, err);
-    if (result == 0 && (result = check_there(db, err)) < 0) {
+    if (result == 0 && ((result = check_there(db, err)) < 0 ||
+                        (result = db->lock != NULL ? folder_lock_keep(db->lock, err) : 0) < 0)) {
         db_rollback(db);
     }
     return result;

@@ -39,12 +39,14 @@ enum { DB_SEALED_TABLE = 1 << 20 };
 enum { DB_SLOT_PART = 64 };
 
 struct db_variant;
+struct folder_lock;
 
 struct db {
     sqlite3 *handle;
     char path[PATH_MAX];
     const char *name; /* "staging", "history": for errors */
     const char *vfs;
+    struct folder_lock *lock; /* kept at each db_begin(); NULL: whoever opened it keeps it */
     enum db_mode mode;
     int64_t page_size;
     int64_t wal_bytes;    /* as of the last commit or checkpoint of this connection */
@@ -116,7 +118,8 @@ struct slice db_column_bytes(sqlite3_stmt *stmt, int column);
 
 /* Transactions. A failed commit rolls back and marks the connection lost; db_begin() then opens it again first: all
  * statements from before are gone. */
-int db_begin(struct db *db, struct err *err);      /* BEGIN IMMEDIATE. ERR_IO: also when the file is not there */
+/* BEGIN IMMEDIATE. ERR_IO: also when the file is not there, or another process has the folder too. */
+int db_begin(struct db *db, struct err *err);
 int db_begin_read(struct db *db, struct err *err); /* BEGIN: the first read takes the snapshot */
 int db_commit(struct db *db, struct err *err);
 /* Ends what db_begin_read() began: returns the reading's own result, or, if that was good, the error of its end. A

@@ -1,4 +1,4 @@
-/* The data folder and its lock file, which names the running server. */
+/* What is in a data folder, and on its disk. */
 #ifndef UNSEEN_STORE_SQLITE_DB_FOLDER_H
 #define UNSEEN_STORE_SQLITE_DB_FOLDER_H
 
@@ -7,14 +7,6 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-
-/* Creates the folder (0750) and takes the lock. Returns the lock's descriptor, or ERR_LOCKED naming the holder, or
- * another error. */
-int folder_lock(const char *folder, struct err *err);
-void folder_unlock(const char *folder, int lock_fd);
-
-/* Writes pid and address into the lock file. */
-int folder_publish(const char *folder, int lock_fd, const char *address, struct err *err);
 
 /* ERR_NOTFOUND, naming both, when the folder has no such file. */
 int folder_need(const char *folder, const char *name, struct err *err);

@@ -176,7 +176,9 @@ static void checkpoint_when_long(struct sqlite_store *s)
 
 static void tick(struct sqlite_store *s)
 {
+    struct err err = {0};
     s->stager.ticked_us = clock_stopwatch_us();
+    folder_lock_keep(&s->lock, &err); /* what it finds refuses writes, and is told by those */
     time_look(s);
     backup_time_save(s);
     stager_look_at_disk(s);
