@@ -133,13 +133,16 @@ static bool next_request(struct resp_client *s)
     }
 }
 
-static void count_error(struct resp_client *s, size_t before)
+/* Whether the reply is an error. */
+static bool count_error(struct resp_client *s, size_t before)
 {
     const struct buf *out = &s->conn.out;
-    if (out->len > before && out->data[before] == '-') {
-        worker_count(s->conn.worker, COUNT_ERRORS, 1);
-        meter_error(&service_of(&s->conn)->meter, slice_of(out->data + before + 1, out->len - before - 1));
+    if (out->len <= before || out->data[before] != '-') {
+        return false;
     }
+    worker_count(s->conn.worker, COUNT_ERRORS, 1);
+    meter_error(&service_of(&s->conn)->meter, slice_of(out->data + before + 1, out->len - before - 1));
+    return true;
 }
 
 atomic_size_t resp_client_overruns;
@@ -150,8 +153,8 @@ int64_t resp_client_measure(struct resp_client *s, size_t before)
         atomic_fetch_add_explicit(&resp_client_overruns, 1, memory_order_relaxed);
     }
     int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
-    meter_note(&service_of(&s->conn)->meter, (enum op)s->conn.op, us, 1);
-    count_error(s, before);
+    enum meter_end end = !count_error(s, before) ? METER_DONE : s->rejected ? METER_REJECTED : METER_FAILED;
+    meter_note(&service_of(&s->conn)->meter, (enum op)s->conn.op, us, 1, end);
     return us;
 }
 
@@ -205,6 +208,7 @@ static enum outcome run_request(struct resp_client *s)
         outcome = resume(s);
     } else {
         s->conn.op = OP_OTHER;
+        s->rejected = false;
         if (p->error != NULL) {
             return protocol_error(s);
         }

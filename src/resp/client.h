@@ -56,6 +56,7 @@ struct resp_client {
     struct parser parser;
     struct writer writer;
     const struct command *last;
+    bool rejected; /* the request at hand, before its command was run */
 
     bool ready;           /* the parser holds a request that could not be run yet */
     bool waiting;         /* for resp_client_answered() */

@@ -1,17 +1,14 @@
-/* RING, RING FLUSH, CONFIG GET, DEBUG ADVANCE, DEBUG JUMP, DEBUG STALL. */
+/* RING, RING FLUSH, DEBUG ADVANCE, DEBUG JUMP, DEBUG STALL. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/glob.h"
 #include "base/heartbeat.h"
 #include "net/relay.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
 #include "store/ring.h"
-
-enum { PATTERN_MAX = 128, PATTERNS_MAX = 128 };
 
 /* Ten years: enough for any test, and far from where sums overflow. */
 #define CLOCK_STEP_MAX (INT64_C(3660) * 24 * 3600 * 1000)
@@ -96,39 +93,6 @@ enum outcome cmd_ring_flush(struct resp_client *s, const struct slice *args, siz
     t->call.owner = &t->task;
     store->ring->flush(store, &t->call);
     return OUTCOME_LATER;
-}
-
-static bool matches(const char *name, const struct slice *patterns, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (patterns[i].len <= PATTERN_MAX && glob_fits(patterns[i], slice_str(name))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-enum outcome cmd_config_get(struct resp_client *s, const struct slice *args, size_t n)
-{
-    const struct config *cfg = resp_client_config(s);
-    const struct config_option *found[CONFIG_OPTIONS_MAX];
-    size_t n_found = 0;
-    if (n - 2 > PATTERNS_MAX) {
-        return resp_client_refuse(s, "ERR %zu patterns, expected at most %d", n - 2, PATTERNS_MAX);
-    }
-    for (size_t i = 0; i < config_options_count; i++) {
-        if (matches(config_options[i].name, args + 2, n - 2)) {
-            found[n_found++] = &config_options[i];
-        }
-    }
-    write_map(&s->writer, n_found);
-    for (size_t i = 0; i < n_found; i++) {
-        char text[CONFIG_VALUE_TEXT] = "";
-        config_text(cfg, found[i], text, sizeof text);
-        write_str(&s->writer, found[i]->name);
-        write_str(&s->writer, text);
-    }
-    return OUTCOME_ANSWERED;
 }
 
 /* The clock moved: the store does what became due, then each worker looks at its timeouts, then the answer. */

@@ -1,7 +1,8 @@
 /* CLIENT: who is connected. A connection's line is put together on its own worker's thread, so CLIENT LIST travels from
  * worker to worker. */
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "net/relay.h"
@@ -104,24 +105,81 @@ enum outcome cmd_client_info(struct resp_client *s, const struct slice *args, si
     return OUTCOME_ANSWERED;
 }
 
-enum { LINES_A_TURN = 16 };
-
-struct list_task {
+/* A visit to all connections, for CLIENT LIST and CLIENT KILL. */
+struct walk {
     struct task task;
     struct worker_relay relay;
     struct conn_cursor cursor;
-    bool visiting; /* the cursor is that worker's */
+    bool visiting;                                                   /* the cursor is that worker's */
+    bool (*see)(struct walk *w, struct resp_client *s, int64_t now); /* false: no more are to be seen */
+};
+
+enum { SEEN_A_TURN = 16 };
+
+static struct walk *walk_of_relay(struct worker_relay *relay)
+{
+    return (struct walk *)((char *)relay - offsetof(struct walk, relay));
+}
+
+static void begin_visit(struct walk *t, struct worker *w)
+{
+    if (!t->visiting) {
+        t->cursor = (struct conn_cursor){w->conns, w->cursors};
+        w->cursors = &t->cursor;
+        t->visiting = true;
+    }
+}
+
+static void end_visit(struct walk *t, struct worker *w)
+{
+    struct conn_cursor **at = &w->cursors;
+    while (*at != &t->cursor) {
+        at = &(*at)->next;
+    }
+    *at = t->cursor.next;
+    t->visiting = false;
+}
+
+/* Some connections a turn of the loop, so that thousands of them hold up nobody, also when several ask. */
+static bool on_visit(struct worker_relay *relay, struct worker *w)
+{
+    struct walk *t = walk_of_relay(relay);
+    int64_t now = clock_mono_ms();
+    bool more = true;
+    begin_visit(t, w);
+    for (int i = 0; i < SEEN_A_TURN && more && t->cursor.at != NULL; i++) {
+        struct conn *c = t->cursor.at;
+        t->cursor.at = c->next;
+        more = c->state != CONN_OPEN || c->ops != &resp_client_ops || t->see(t, (struct resp_client *)c, now);
+    }
+    if (more && t->cursor.at != NULL) {
+        return false;
+    }
+    end_visit(t, w);
+    return true;
+}
+
+static void on_return(struct worker_relay *relay, struct worker *w)
+{
+    (void)w;
+    task_end(&walk_of_relay(relay)->task);
+}
+
+static void walk(struct walk *t, struct resp_client *s)
+{
+    t->relay.visit = on_visit;
+    t->relay.finish = on_return;
+    worker_relay_start(&t->relay, s->conn.worker);
+}
+
+struct list_task {
+    struct walk walk;
     bool too_many;
     struct buf lines;
     size_t most;
     size_t n_ids; /* 0: all */
     uint64_t ids[];
 };
-
-static struct list_task *task_of_relay(struct worker_relay *relay)
-{
-    return (struct list_task *)((char *)relay - offsetof(struct list_task, relay));
-}
 
 static bool wanted(const struct list_task *t, uint64_t id)
 {
@@ -133,58 +191,14 @@ static bool wanted(const struct list_task *t, uint64_t id)
     return t->n_ids == 0;
 }
 
-static void begin_visit(struct list_task *t, struct worker *w)
+static bool list_one(struct walk *w, struct resp_client *s, int64_t now)
 {
-    if (!t->visiting) {
-        t->cursor = (struct conn_cursor){w->conns, w->cursors};
-        w->cursors = &t->cursor;
-        t->visiting = true;
+    struct list_task *t = (struct list_task *)w;
+    t->too_many = t->too_many || (wanted(t, s->conn.id) && t->lines.len + CLIENT_LINE_MAX > t->most);
+    if (!t->too_many && wanted(t, s->conn.id)) {
+        add_line(&t->lines, s, now);
     }
-}
-
-static void end_visit(struct list_task *t, struct worker *w)
-{
-    struct conn_cursor **at = &w->cursors;
-    while (*at != &t->cursor) {
-        at = &(*at)->next;
-    }
-    *at = t->cursor.next;
-    t->visiting = false;
-}
-
-/* Some connections a turn of the loop, so that thousands of lines hold up nobody, also when several ask for them. */
-static bool on_visit(struct worker_relay *relay, struct worker *w)
-{
-    struct list_task *t = task_of_relay(relay);
-    int64_t now = clock_mono_ms();
-    begin_visit(t, w);
-    for (int i = 0; i < LINES_A_TURN && t->cursor.at != NULL; i++) {
-        const struct conn *c = t->cursor.at;
-        t->cursor.at = c->next;
-        if (c->state == CONN_OPEN && c->ops == &resp_client_ops && wanted(t, c->id)) {
-            if (t->lines.len + CLIENT_LINE_MAX > t->most) {
-                t->too_many = true;
-                t->cursor.at = NULL;
-            } else {
-                add_line(&t->lines, (const struct resp_client *)c, now);
-            }
-        }
-    }
-    if (t->cursor.at != NULL && !t->too_many) {
-        return false;
-    }
-    end_visit(t, w);
-    return true;
-}
-
-static void on_return(struct worker_relay *relay, struct worker *w)
-{
-    (void)w;
-    struct list_task *t = task_of_relay(relay);
-    if (t->task.client->conn.state == CONN_CLOSING) {
-        buf_free(&t->lines); /* nobody is there to take them */
-    }
-    task_end(&t->task);
+    return !t->too_many;
 }
 
 static void answer_list(struct task *task, struct resp_client *s)
@@ -200,22 +214,38 @@ static void answer_list(struct task *task, struct resp_client *s)
     } else {
         write_text_whole(&s->writer, &t->lines);
     }
-    buf_free(&t->lines);
+}
+
+static void free_list(struct task *task)
+{
+    buf_free(&((struct list_task *)task)->lines);
+}
+
+static bool is_client_type(struct slice text, bool *normal)
+{
+    *normal = arg_is(text, "normal");
+    return *normal || arg_is(text, "master") || arg_is(text, "replica") || arg_is(text, "slave") ||
+           arg_is(text, "pubsub");
+}
+
+static enum outcome unknown_type(struct resp_client *s, struct slice text)
+{
+    return resp_client_refuse(s, "ERR Unknown client type '%.*s'", arg_shown(text), text.data);
 }
 
 enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, size_t n)
 {
     size_t n_ids = 0;
+    bool normal;
     if (n > 3 && arg_is(args[2], "ID")) {
         n_ids = n - 3;
     } else if (n == 4 && arg_is(args[2], "TYPE")) {
-        if (arg_is(args[3], "master") || arg_is(args[3], "replica") || arg_is(args[3], "slave") ||
-            arg_is(args[3], "pubsub")) {
+        if (!is_client_type(args[3], &normal)) {
+            return unknown_type(s, args[3]);
+        }
+        if (!normal) {
             write_text(&s->writer, slice_str(""));
             return OUTCOME_ANSWERED;
-        }
-        if (!arg_is(args[3], "normal")) {
-            return resp_client_refuse(s, "ERR Unknown client type '%.*s'", arg_shown(args[3]), args[3].data);
         }
     } else if (n > 2) {
         return resp_client_refuse(s, "ERR syntax error");
@@ -230,6 +260,8 @@ enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, si
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory for the list");
     }
+    t->walk.task.free = free_list;
+    t->walk.see = list_one;
     t->n_ids = n_ids;
     t->most = s->reply_most;
     buf_reserve(&t->lines, t->most); /* what was charged, and no more */
@@ -238,8 +270,162 @@ enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, si
         arg_int(args[3 + i], &id);
         t->ids[i] = (uint64_t)id;
     }
-    t->relay.visit = on_visit;
-    t->relay.finish = on_return;
-    worker_relay_start(&t->relay, s->conn.worker);
+    walk(&t->walk, s);
     return OUTCOME_LATER;
+}
+
+/* All that is said of the connections to be closed must hold for one. */
+struct kill_task {
+    struct walk walk;
+    bool old;  /* CLIENT KILL address: OK, or an error where there is none */
+    bool none; /* of another type than all of ours */
+    bool spares_self;
+    bool self;   /* it is among them, and ends once it is answered */
+    uint64_t id; /* 0: any */
+    int64_t age_s;
+    char addr[CONN_ADDRESS], laddr[CONN_ADDRESS]; /* "": any */
+    char user[ACCOUNT_NAME_MAX + 1];
+    int64_t killed;
+};
+
+static bool is_address(const struct conn *c, bool local, const char *text)
+{
+    char address[CONN_ADDRESS];
+    conn_address(c, local, address);
+    return text[0] == '\0' || strcmp(address, text) == 0;
+}
+
+static bool kill_one(struct walk *w, struct resp_client *s, int64_t now)
+{
+    struct kill_task *t = (struct kill_task *)w;
+    struct conn *c = &s->conn;
+    bool self = s == t->walk.task.client;
+    struct identity who = s->who;
+    const struct account *account = account_now(c->worker->pool->service, &who);
+    if ((self && t->spares_self) || (t->id != 0 && c->id != t->id) || (now - c->opened_ms) / 1000 < t->age_s ||
+        (t->user[0] != '\0' && (account == NULL || strcmp(account->name, t->user) != 0)) ||
+        !is_address(c, false, t->addr) || !is_address(c, true, t->laddr)) {
+        return true;
+    }
+    t->killed++;
+    t->self = t->self || self;
+    if (!self) {
+        conn_abort(c);
+    }
+    return true;
+}
+
+static void answer_kill(struct task *task, struct resp_client *s)
+{
+    const struct kill_task *t = (const struct kill_task *)task;
+    if (!t->old) {
+        write_int(&s->writer, t->killed);
+    } else if (t->killed > 0) {
+        write_simple(&s->writer, "OK");
+    } else {
+        write_error(&s->writer, "ERR No such client");
+    }
+    if (t->self) {
+        conn_finish(&s->conn);
+    }
+}
+
+/* Copies an argument that is compared as text. What no address or account can be fits none. */
+static void keep_text(char *out, size_t size, struct slice arg)
+{
+    bool good = arg.len > 0 && arg.len < size && memchr(arg.data, '\0', arg.len) == NULL;
+    snprintf(out, size, "%.*s", good ? (int)arg.len : 1, good ? arg.data : "?");
+}
+
+/* "ID 7 SKIPME no ...", pairs. Sets *refused if it returns false. */
+static bool read_kill(struct resp_client *s, const struct slice *args, size_t n, struct kill_task *t,
+                      enum outcome *refused)
+{
+    *refused = OUTCOME_ANSWERED;
+    for (size_t i = 0; i + 1 < n; i += 2) {
+        const struct slice name = args[i], value = args[i + 1];
+        int64_t number = 0;
+        bool normal, yes = arg_is(value, "yes");
+        if (arg_is(name, "ID")) {
+            if (!arg_int(value, &number) || number < 1) {
+                *refused = resp_client_refuse(s, "ERR client-id should be greater than 0");
+                return false;
+            }
+            t->id = (uint64_t)number;
+        } else if (arg_is(name, "MAXAGE")) {
+            if (!arg_int(value, &number) || number < 1) {
+                *refused = resp_client_refuse(s, "ERR maxage should be greater than 0");
+                return false;
+            }
+            t->age_s = number;
+        } else if (arg_is(name, "TYPE")) {
+            if (!is_client_type(value, &normal)) {
+                *refused = unknown_type(s, value);
+                return false;
+            }
+            t->none = t->none || !normal;
+        } else if (arg_is(name, "ADDR")) {
+            keep_text(t->addr, sizeof t->addr, value);
+        } else if (arg_is(name, "LADDR")) {
+            keep_text(t->laddr, sizeof t->laddr, value);
+        } else if (arg_is(name, "USER")) {
+            keep_text(t->user, sizeof t->user, value);
+        } else if (arg_is(name, "SKIPME") && (yes || arg_is(value, "no"))) {
+            t->spares_self = yes;
+        } else {
+            *refused = resp_client_refuse(s, "ERR syntax error");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* CLIENT KILL address, or CLIENT KILL ID id|ADDR address|LADDR address|USER account|TYPE type|MAXAGE s|SKIPME yes|no,
+ * several of which may be given. */
+enum outcome cmd_client_kill(struct resp_client *s, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    struct kill_task kill = {.spares_self = true};
+    if (n == 3) {
+        kill.old = true;
+        kill.spares_self = false;
+        keep_text(kill.addr, sizeof kill.addr, args[2]);
+    } else if (n % 2 != 0) {
+        return resp_client_refuse(s, "ERR syntax error");
+    } else if (!read_kill(s, args + 2, n - 2, &kill, &refused)) {
+        return refused;
+    }
+    if (kill.none) {
+        write_int(&s->writer, 0);
+        return OUTCOME_ANSWERED;
+    }
+    struct kill_task *t = task_new(sizeof *t, s, answer_kill);
+    if (t == NULL) {
+        return resp_client_refuse(s, "OOM out of memory");
+    }
+    kill.walk = t->walk;
+    *t = kill;
+    t->walk.see = kill_one;
+    walk(&t->walk, s);
+    return OUTCOME_LATER;
+}
+
+/* CLIENT NO-EVICT on|off, CLIENT NO-TOUCH on|off: no client is evicted for its memory, and questions touch nothing. */
+enum outcome cmd_client_switch(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    if (!arg_is(args[2], "on") && !arg_is(args[2], "off")) {
+        return resp_client_refuse(s, "ERR syntax error");
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+/* CLIENT GETREDIR: nothing is tracked for the connection. */
+enum outcome cmd_client_getredir(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    write_int(&s->writer, -1);
+    return OUTCOME_ANSWERED;
 }

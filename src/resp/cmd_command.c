@@ -1,6 +1,8 @@
 /* COMMAND: the table, for programs. Clients read arity, flags and the key's place from it; redis-cli its hints. */
 #include <stdio.h>
 
+#include "base/glob.h"
+#include "resp/args.h"
 #include "resp/command.h"
 
 struct flag_name {
@@ -186,5 +188,73 @@ enum outcome cmd_command_docs(struct resp_client *s, const struct slice *args, s
             write_docs(&s->writer, parent, cmd);
         }
     }
+    return OUTCOME_ANSWERED;
+}
+
+/* What COMMAND LIST is asked for: all, or those whose names match. */
+struct list_filter {
+    bool none; /* of a module or a category: there are none */
+    bool matches;
+    struct slice pattern;
+};
+
+static size_t list_rows(struct writer *w, const struct list_filter *filter, const struct command *parent,
+                        const struct command *rows)
+{
+    size_t n = 0;
+    char name[COMMAND_NAME];
+    for (const struct command *cmd = rows; cmd != NULL && cmd->name != NULL; cmd++) {
+        command_full_name(parent, cmd, name);
+        if (!filter->matches || glob_fits(filter->pattern, slice_str(name))) {
+            n++;
+            if (w != NULL) {
+                write_str(w, name);
+            }
+        }
+        n += parent == NULL ? list_rows(w, filter, cmd, cmd->subs) : 0;
+    }
+    return n;
+}
+
+/* COMMAND LIST [FILTERBY MODULE module|ACLCAT category|PATTERN pattern] */
+enum outcome cmd_command_list(struct resp_client *s, const struct slice *args, size_t n)
+{
+    struct list_filter filter = {0};
+    if (n == 5 && arg_is(args[2], "FILTERBY") && arg_is(args[3], "PATTERN") && args[4].len <= COMMAND_NAME) {
+        filter.matches = true;
+        filter.pattern = args[4];
+    } else if (n == 5 && arg_is(args[2], "FILTERBY") &&
+               (arg_is(args[3], "MODULE") || arg_is(args[3], "ACLCAT") || arg_is(args[3], "PATTERN"))) {
+        filter.none = true;
+    } else if (n > 2) {
+        return resp_client_refuse(s, "ERR syntax error");
+    }
+    write_array(&s->writer, filter.none ? 0 : list_rows(NULL, &filter, NULL, command_table));
+    if (!filter.none) {
+        list_rows(&s->writer, &filter, NULL, command_table);
+    }
+    return OUTCOME_ANSWERED;
+}
+
+/* COMMAND GETKEYS command [argument ...] */
+enum outcome cmd_command_getkeys(struct resp_client *s, const struct slice *args, size_t n)
+{
+    const struct command *cmd = command_find(args[2]);
+    args += 2;
+    n -= 2;
+    if (cmd != NULL && cmd->subs != NULL && n > 1) {
+        cmd = command_find_sub(cmd, args[1]);
+    }
+    if (cmd == NULL) {
+        return resp_client_refuse(s, "ERR Invalid command specified");
+    }
+    if (cmd->key == 0) {
+        return resp_client_refuse(s, "ERR The command has no key arguments");
+    }
+    if (!command_count_fits(cmd, n)) {
+        return resp_client_refuse(s, "ERR Invalid number of arguments specified for command");
+    }
+    write_array(&s->writer, 1);
+    write_bulk(&s->writer, args[cmd->key]);
     return OUTCOME_ANSWERED;
 }

@@ -1,8 +1,9 @@
-/* WHY, HISTORY, MONTHS: what is remembered, for people. */
+/* WHY, HISTORY, MONTHS, DBSIZE: what is remembered, for people. */
 #include "base/calendar.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "store/admin.h"
+#include "store/ring.h"
 
 enum { MONTHS_MAX = 512 };
 
@@ -123,5 +124,34 @@ enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t 
             write_double(w, m->coverage);
         }
     }
+    return OUTCOME_ANSWERED;
+}
+
+/* For Redis's tools, to whom a user is a key. Nobody counts all users at once; but those of a month, and of a slot, are
+ * counted. */
+enum outcome cmd_dbsize(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    struct store_month_info months[MONTHS_MAX];
+    struct err err = {0};
+    int found = asker_months(service_of(&s->conn)->asker, months, MONTHS_MAX, &err);
+    if (found < 0) {
+        resp_client_write_unread(s, &err);
+        return OUTCOME_ANSWERED;
+    }
+    uint64_t most = 0;
+    for (int i = 0; i < found; i++) {
+        most = months[i].users > most ? months[i].users : most;
+    }
+    struct store *store = service_dedup(&s->conn)->store;
+    if (store->ring != NULL) {
+        struct store_ring ring;
+        store->ring->look(store, &ring);
+        for (int i = 0; i < ring.n_slots; i++) {
+            most = ring.slots[i].users > most ? ring.slots[i].users : most;
+        }
+    }
+    write_int(&s->writer, (int64_t)most);
     return OUTCOME_ANSWERED;
 }

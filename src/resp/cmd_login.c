@@ -61,7 +61,7 @@ static void introduce(struct resp_client *s)
     write_str(w, "server");
     write_str(w, "unseen");
     write_str(w, "version");
-    write_str(w, UNSEEN_VERSION);
+    write_str(w, REDIS_VERSION);
     write_str(w, "proto");
     write_int(w, w->proto);
     write_str(w, "id");
@@ -69,7 +69,7 @@ static void introduce(struct resp_client *s)
     write_str(w, "mode");
     write_str(w, "standalone");
     write_str(w, "role");
-    write_str(w, "master");
+    write_str(w, role_is_master(s) ? "master" : "replica");
     write_str(w, "modules");
     write_array(w, 0);
 }

@@ -53,6 +53,12 @@ static void look_at_front(struct store *store, struct follower_state *out)
     out->age_ms = front.age_ms;
 }
 
+bool role_is_master(const struct resp_client *s)
+{
+    const struct dedup *dedup = service_dedup(&s->conn);
+    return dedup == NULL || role_is_primary(dedup->role);
+}
+
 static void look(const struct resp_client *s, struct look *l)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
@@ -123,8 +129,9 @@ static void add_slave(struct buf *out, const struct look *l)
 {
     bool up = link_is_up(l);
     const struct follower_state *f = &l->follower;
-    buf_addf(out, "role:slave\r\nmaster_host:%s\r\nmaster_port:%d\r\nmaster_link_status:%s\r\n", l->host, l->port,
-             up ? "up" : "down");
+    buf_addf(out, "role:slave\r\n");
+    info_add_text(out, "master_host", l->host);
+    buf_addf(out, "master_port:%d\r\nmaster_link_status:%s\r\n", l->port, up ? "up" : "down");
     buf_addf(out, "master_last_io_seconds_ago:%" PRId64 "\r\nmaster_sync_in_progress:0\r\n",
              f->age_ms < 0 ? -1 : f->age_ms / 1000);
     buf_addf(out, "slave_read_repl_offset:%" PRIu64 "\r\nslave_repl_offset:%" PRIu64 "\r\n", f->applied, f->applied);
@@ -144,8 +151,9 @@ static void add_own(struct buf *out, const struct look *l)
              node_role_name(l->node.role), l->node.term, l->node.node);
     buf_addf(out, "unseen_in_step:%d\r\n", ack.in_step);
     if (l->node.role == NODE_REPLICA) {
-        buf_addf(out, "unseen_follower:%s\r\nunseen_follower_age_ms:%" PRId64 "\r\nunseen_follower_problem:%s\r\n",
-                 follower_doing_name(l->follower.doing), l->follower.age_ms, l->follower.problem);
+        buf_addf(out, "unseen_follower:%s\r\nunseen_follower_age_ms:%" PRId64 "\r\n",
+                 follower_doing_name(l->follower.doing), l->follower.age_ms);
+        info_add_text(out, "unseen_follower_problem", l->follower.problem);
     }
 }
 

@@ -57,6 +57,9 @@ void command_index(void);
 const struct command *command_find(struct slice name);
 const struct command *command_find_sub(const struct command *container, struct slice name);
 
+/* Whether it takes so many words, with its name. */
+bool command_count_fits(const struct command *cmd, size_t n);
+
 /* Runs one request. */
 enum outcome command_dispatch(struct resp_client *s, const struct slice *args, size_t n, size_t count);
 
@@ -66,26 +69,29 @@ const char *command_full_name(const struct command *parent, const struct command
 
 command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select; /* cmd_connection.c */
 command_fn cmd_auth, cmd_hello, cmd_acl_whoami;                 /* cmd_login.c */
-command_fn cmd_client_getname, cmd_client_id, cmd_client_info, cmd_client_list, cmd_client_setinfo, /* cmd_client.c */
-    cmd_client_setname;
-command_fn cmd_multi, cmd_exec, cmd_discard;                                            /* multi.c */
-command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info;          /* cmd_command.c */
-command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget, cmd_block, cmd_unblock; /* cmd_write.c */
-command_fn cmd_unseen, cmd_seen, cmd_filter;                                            /* cmd_ask.c */
-command_fn cmd_why, cmd_history, cmd_months;                                            /* cmd_explain.c */
-command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debug_jump,
-    cmd_debug_stall;                                            /* cmd_admin.c */
-command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;      /* cmd_clock.c */
-command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset; /* cmd_slowlog.c */
-command_fn cmd_backup;                                          /* cmd_backup.c */
-command_fn cmd_load;                                            /* cmd_load.c */
-command_fn cmd_feed;                                            /* cmd_feed.c */
-command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;   /* cmd_front.c */
-command_fn cmd_kafka;                                           /* cmd_kafka.c */
+command_fn cmd_client_getname, cmd_client_getredir, cmd_client_id, cmd_client_info, cmd_client_kill, cmd_client_list,
+    cmd_client_setinfo, cmd_client_setname, cmd_client_switch; /* cmd_client.c */
+command_fn cmd_multi, cmd_exec, cmd_discard;                   /* multi.c */
+command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_getkeys, cmd_command_info,
+    cmd_command_list;                                                                    /* cmd_command.c */
+command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget, cmd_block, cmd_unblock;  /* cmd_write.c */
+command_fn cmd_unseen, cmd_seen, cmd_filter;                                             /* cmd_ask.c */
+command_fn cmd_dbsize, cmd_history, cmd_months, cmd_why;                                 /* cmd_explain.c */
+command_fn cmd_ring, cmd_ring_flush, cmd_debug_advance, cmd_debug_jump, cmd_debug_stall; /* cmd_admin.c */
+command_fn cmd_config_get;                                                               /* cmd_config.c */
+command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;                               /* cmd_clock.c */
+command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;                          /* cmd_slowlog.c */
+command_fn cmd_backup;                                                                   /* cmd_backup.c */
+command_fn cmd_load;                                                                     /* cmd_load.c */
+command_fn cmd_feed;                                                                     /* cmd_feed.c */
+command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;                            /* cmd_front.c */
+command_fn cmd_memory_doctor, cmd_memory_stats, cmd_memory_usage;                        /* cmd_memory.c */
+command_fn cmd_kafka;                                                                    /* cmd_kafka.c */
 command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_problems, cmd_legacy_renote,
-    cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */
-command_fn cmd_legacy_mirror;                               /* cmd_mirror.c */
-command_fn cmd_info;                                        /* info.c */
+    cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status;                                /* cmd_legacy.c */
+command_fn cmd_legacy_mirror;                                                              /* cmd_mirror.c */
+command_fn cmd_info;                                                                       /* info.c */
+command_fn cmd_latency_doctor, cmd_latency_histogram, cmd_latency_none, cmd_latency_reset; /* cmd_latency.c */
 command_fn cmd_replica_meet, cmd_replica_merge, cmd_replica_promote, cmd_replica_status,
     cmd_replica_stepdown;                                                                      /* cmd_replica_role.c */
 command_fn cmd_replica_ask;                                                                    /* cmd_replica_ask.c */
@@ -97,8 +103,28 @@ command_fn cmd_pool_add, cmd_pool_drop, cmd_pool_get, cmd_pool_list, cmd_pool_re
 command_fn cmd_role;                                                                                /* cmd_role.c */
 command_fn cmd_seed;                                                                                /* cmd_seed.c */
 
-/* cmd_role.c: INFO replication. */
+/* The release of Redis whose commands these are, as far as they are: clients decide by it what they send. */
+#define REDIS_VERSION "7.0.0"
+
+/* cmd_role.c: INFO replication; and what a client is to take this node for: that of HELLO, INFO and ROLE. */
 void role_add_info(struct buf *out, const struct resp_client *s);
+bool role_is_master(const struct resp_client *s);
+
+/* info.c: what the process has, and what its parts have asked for. */
+struct process_memory {
+    size_t used, resident;
+    double fragmentation; /* resident over used */
+};
+struct process_memory process_memory(void);
+
+/* cmd_latency.c: sections of INFO. */
+void info_add_commandstats(struct buf *out, const struct resp_client *s);
+void info_add_errorstats(struct buf *out, const struct resp_client *s);
+void info_add_latencystats(struct buf *out, const struct resp_client *s);
+
+/* info.c: a line of INFO whose value is words of any kind. They stay one line, and have no '=', at which its readers
+ * take a value apart. */
+void info_add_text(struct buf *out, const char *name, const char *text);
 
 /* multi.c: queues a request behind MULTI. */
 enum outcome multi_queue(struct resp_client *s, const struct slice *args, size_t n);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -27,16 +28,36 @@
 /* INFO shows so many partitions; KAFKA shows more. */
 enum { INFO_PARTITIONS = 16 };
 
+/* Appends text as a value: control bytes become blanks, and `marks`, which stand between values, ':' or ';'. */
+static void add_value(struct buf *out, const char *text, const char *marks)
+{
+    size_t at = out->len;
+    buf_addf(out, "%s", text);
+    for (char *c = out->data + at; !out->failed && at < out->len; at++, c++) {
+        bool mark = strchr(marks, *c) != NULL;
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? ' ' : !mark ? *c : *c == '=' ? ':' : ';';
+    }
+}
+
+void info_add_text(struct buf *out, const char *name, const char *text)
+{
+    buf_addf(out, "%s:", name);
+    add_value(out, text, "=");
+    buf_addf(out, "\r\n");
+}
+
 static void add_server(struct buf *out, const struct resp_client *s)
 {
     const struct worker_pool *pool = s->conn.worker->pool;
     int64_t uptime = (clock_mono_ms() - pool->started_ms) / 1000;
-    buf_addf(out, "redis_version:7.0.0\r\nredis_mode:standalone\r\nunseen_version:%s\r\n", UNSEEN_VERSION);
+    buf_addf(out, "redis_version:%s\r\nredis_mode:standalone\r\nunseen_version:%s\r\n", REDIS_VERSION, UNSEEN_VERSION);
     buf_addf(out, "arch_bits:64\r\nmultiplexing_api:epoll\r\nprocess_id:%ld\r\n", (long)getpid());
     buf_addf(out, "uptime_in_seconds:%" PRId64 "\r\nuptime_in_days:%" PRId64 "\r\n", uptime, uptime / 86400);
     buf_addf(out, "server_time_usec:%" PRId64 "\r\nworkers:%d\r\n", clock_wall_ms() * 1000, pool->n);
     for (int i = 0; i < pool->listeners->n; i++) {
-        buf_addf(out, "listener%d:%s\r\n", i, pool->listeners->list[i].address);
+        char name[24];
+        snprintf(name, sizeof name, "listener%d", i);
+        info_add_text(out, name, pool->listeners->list[i].address);
     }
     buf_addf(out, "tls_certificate_expires:%" PRId64 "\r\n", worker_pool_tls_expires(pool));
 }
@@ -61,11 +82,20 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+struct process_memory process_memory(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    size_t used = info.uordblks + info.hblkhd, rss = resident();
+    return (struct process_memory){used, rss, used > 0 ? (double)rss / (double)used : 1};
+}
+
 static void add_memory(struct buf *out, const struct resp_client *s)
 {
     const struct worker_pool *pool = s->conn.worker->pool;
-    struct mallinfo2 info = mallinfo2();
-    buf_addf(out, "used_memory:%zu\r\nused_memory_rss:%zu\r\nmaxmemory:0\r\n", info.uordblks + info.hblkhd, resident());
+    struct process_memory memory = process_memory();
+    buf_addf(out, "used_memory:%zu\r\nused_memory_rss:%zu\r\nmem_fragmentation_ratio:%.2f\r\n", memory.used,
+             memory.resident, memory.fragmentation);
+    buf_addf(out, "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n");
     buf_addf(out, "request_memory_used:%zu\r\nrequest_memory_limit:%zu\r\nrequest_memory_waiting:%zu\r\n",
              budget_used(&pool->budget), budget_load(&pool->budget.limit), budget_load(&pool->budget.waiting));
 }
@@ -83,7 +113,9 @@ static void add_persistence(struct buf *out, const struct resp_client *s)
         struct err cause = {0};
         bool refused = dedup->store->ops->refusal(dedup->store, &cause) < 0;
         buf_addf(out, "store:%s\r\n", dedup->store->engine);
-        buf_addf(out, "writes_refused:%d\r\nwrites_refused_cause:%s\r\n", refused, cause.text);
+        buf_addf(out, "writes_refused:%d\r\n", refused);
+        info_add_text(out, "writes_refused_cause", cause.text);
+        buf_addf(out, "aof_enabled:1\r\naof_last_write_status:%s\r\n", refused ? "err" : "ok");
         buf_addf(out, "seed_fingerprint:%08" PRIx32 "\r\n", hash_seed_fingerprint(dedup->seed));
     }
 }
@@ -133,7 +165,7 @@ static void add_ring(struct buf *out, const struct resp_client *s)
     buf_addf(out, "ring_turn:%" PRIu64 "\r\nring_slots:%d\r\nring_open:%d\r\n", ring.turn, ring.n_slots, ring.open);
     buf_addf(out, "ring_next_turn:%" PRId64 "\r\nring_memory:%" PRIu64 "\r\nring_memory_limit:%" PRIu64 "\r\n",
              ring.next_turn_ms, ring.memory, ring.memory_limit);
-    buf_addf(out, "clock:%s\r\n", ring.clock_doubted ? ring.clock_reason : "steady");
+    info_add_text(out, "clock", ring.clock_doubted ? ring.clock_reason : "steady");
     for (int i = 0; i < ring.n_slots; i++) {
         const struct store_slot *slot = &ring.slots[i];
         buf_addf(out, "slot%d:state=%s,rows=%" PRIu64 ",users=%" PRIu64 ",memory=%" PRIu64 "\r\n", slot->slot,
@@ -164,7 +196,8 @@ static void add_migration(struct buf *out, const struct resp_client *s)
     if (dedup != NULL) {
         struct legacy_state state;
         legacy_look(dedup, &state);
-        buf_addf(out, "migration_state:%s\r\nmigration_cause:%s\r\n", legacy_doing_name(state.doing), state.cause);
+        info_add_text(out, "migration_state", legacy_doing_name(state.doing));
+        info_add_text(out, "migration_cause", state.cause);
         legacy_figures_each(&state, add_stat, out);
     }
 }
@@ -175,7 +208,8 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
     if (dedup != NULL) {
         struct mirror_status status;
         mirror_look(dedup, &status);
-        buf_addf(out, "mirror_state:%s\r\nmirror_cause:%s\r\n", mirror_doing_name(status.doing), status.cause);
+        info_add_text(out, "mirror_state", mirror_doing_name(status.doing));
+        info_add_text(out, "mirror_cause", status.cause);
         mirror_figures_each(dedup->mirror, add_stat, out);
     }
 }
@@ -188,7 +222,8 @@ static void add_front_only(struct buf *out, struct store *store)
     buf_addf(out, "front_only:1\r\nfront_reached:%d\r\nfront_full:%d\r\n", state.reached, state.full);
     buf_addf(out, "front_node:%016" PRIx64 "\r\nfront_epoch:%" PRIu64 "\r\nfront_to:%" PRIu64 "\r\n", state.node,
              state.epoch, state.to);
-    buf_addf(out, "front_age_ms:%" PRId64 "\r\nfront_cause:%s\r\n", state.age_ms, state.cause);
+    buf_addf(out, "front_age_ms:%" PRId64 "\r\n", state.age_ms);
+    info_add_text(out, "front_cause", state.cause);
 }
 
 static void add_front(struct buf *out, const struct resp_client *s)
@@ -199,8 +234,9 @@ static void add_front(struct buf *out, const struct resp_client *s)
     } else if (dedup != NULL) {
         struct front_status status;
         front_look(dedup, &status);
-        buf_addf(out, "front_state:%s\r\nfront_cause:%s\r\nfront_redis:%s\r\n", front_doing_name(status.doing),
-                 status.cause, status.address);
+        info_add_text(out, "front_state", front_doing_name(status.doing));
+        info_add_text(out, "front_cause", status.cause);
+        info_add_text(out, "front_redis", status.address);
         front_figures_each(dedup, add_stat, out);
     }
 }
@@ -211,12 +247,13 @@ static void add_registry(struct buf *out, const struct resp_client *s)
     if (dedup != NULL) {
         struct registry_status status;
         registry_look(dedup->registry, &status);
-        buf_addf(out, "registry_state:%s\r\nregistry_cause:%s\r\n", registry_doing_name(status.doing), status.cause);
+        info_add_text(out, "registry_state", registry_doing_name(status.doing));
+        info_add_text(out, "registry_cause", status.cause);
         registry_figures_each(dedup->registry, add_stat, out);
         struct lease_status lease;
         lease_look(dedup->lease, &lease);
         if (lease.on) {
-            buf_addf(out, "failover_cause:%s\r\n", lease.cause);
+            info_add_text(out, "failover_cause", lease.cause);
             lease_figures_each(dedup->lease, add_stat, out);
         }
     }
@@ -239,19 +276,22 @@ static void add_kafka(struct buf *out, const struct resp_client *s)
     struct kafka_state state;
     struct kafka_partition partitions[INFO_PARTITIONS];
     size_t n = kafka_look(dedup->kafka, &state, partitions, INFO_PARTITIONS);
-    buf_addf(out, "kafka_state:%s\r\nkafka_cause:%s\r\nkafka_group:%s\r\n", kafka_doing_name(state.doing), state.cause,
-             state.group);
+    info_add_text(out, "kafka_state", kafka_doing_name(state.doing));
+    info_add_text(out, "kafka_cause", state.cause);
+    info_add_text(out, "kafka_group", state.group);
     buf_addf(out, "kafka_lag:%" PRId64 "\r\nkafka_lag_ms:%" PRId64 "\r\nkafka_rate:%.1f\r\n", state.lag, state.lag_ms,
              state.rate);
     kafka_figures_each(&state, add_stat, out);
-    buf_addf(out, "kafka_error:%s\r\n", state.error);
+    info_add_text(out, "kafka_error", state.error);
     for (size_t i = 0; i < n; i++) {
         const struct kafka_partition *p = &partitions[i];
         buf_addf(out, "kafka_partition%zu:topic=%s,partition=%" PRId32 ",next=%" PRId64 ",end=%" PRId64, i, p->topic,
                  p->partition, p->next, p->end);
         buf_addf(out,
-                 ",lag=%" PRId64 ",lag_ms=%" PRId64 ",rate=%.1f,messages=%" PRIu64 ",dead=%" PRIu64 ",error=%s\r\n",
-                 p->lag, p->lag_ms, p->rate, p->messages, p->dead, p->error);
+                 ",lag=%" PRId64 ",lag_ms=%" PRId64 ",rate=%.1f,messages=%" PRIu64 ",dead=%" PRIu64 ",error=", p->lag,
+                 p->lag_ms, p->rate, p->messages, p->dead);
+        add_value(out, p->error, "=,");
+        buf_addf(out, "\r\n");
     }
 }
 
@@ -275,8 +315,9 @@ static void add_backup(struct buf *out, const struct resp_client *s)
              state.last_took_ms);
     buf_addf(out, "last_backup_bytes:%" PRIu64 "\r\nlast_backup_problems:%" PRIu64 "\r\n", state.last_bytes,
              state.last_problems);
-    buf_addf(out, "last_backup_result:%s\r\nlast_backup_error:%s\r\nlast_backup_folder:%s\r\n",
-             state.last_ms == 0 ? "none" : err_name(state.last_code), state.last_error, state.last_folder);
+    info_add_text(out, "last_backup_result", state.last_ms == 0 ? "none" : err_name(state.last_code));
+    info_add_text(out, "last_backup_error", state.last_error);
+    info_add_text(out, "last_backup_folder", state.last_folder);
 }
 
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
@@ -286,47 +327,59 @@ static void add_keyspace(struct buf *out, const struct resp_client *s)
     (void)s;
 }
 
+static void add_cluster(struct buf *out, const struct resp_client *s)
+{
+    (void)s;
+    buf_addf(out, "cluster_enabled:0\r\n");
+}
+
+/* Titles are words as Redis's are, [A-Za-z_]: its readers take no others. */
 static const struct section {
     const char *name;
     const char *title;
     void (*add)(struct buf *out, const struct resp_client *s);
+    bool extra; /* only by its name, or with all */
 } sections[] = {
-    {"server", "Server", add_server},
-    {"clients", "Clients", add_clients},
-    {"memory", "Memory", add_memory},
-    {"persistence", "Persistence", add_persistence},
-    {"stats", "Stats", add_stats},
-    {"replication", "Replication", role_add_info},
-    {"cpu", "CPU", add_cpu},
-    {"ring", "Ring", add_ring},
-    {"backup", "Backup", add_backup},
-    {"sessions", "Sessions", add_sessions},
-    {"pools", "Pools", add_pools},
-    {"migration", "Migration", add_migration}, /* from another Redis, */
-    {"mirror", "Mirror", add_mirror},          /* and back to it */
-    {"front", "Front", add_front},
-    {"read_through", "Read-through", add_read_through},
-    {"kafka", "Kafka", add_kafka},
-    {"registry", "Registry", add_registry},
-    {"keyspace", "Keyspace", add_keyspace},
+    {"server", "Server", add_server, false},
+    {"clients", "Clients", add_clients, false},
+    {"memory", "Memory", add_memory, false},
+    {"persistence", "Persistence", add_persistence, false},
+    {"stats", "Stats", add_stats, false},
+    {"replication", "Replication", role_add_info, false},
+    {"cpu", "CPU", add_cpu, false},
+    {"commandstats", "Commandstats", info_add_commandstats, true},
+    {"errorstats", "Errorstats", info_add_errorstats, false},
+    {"latencystats", "Latencystats", info_add_latencystats, true},
+    {"cluster", "Cluster", add_cluster, false},
+    {"ring", "Ring", add_ring, false},
+    {"backup", "Backup", add_backup, false},
+    {"sessions", "Sessions", add_sessions, false},
+    {"pools", "Pools", add_pools, false},
+    {"migration", "Migration", add_migration, false}, /* from another Redis, */
+    {"mirror", "Mirror", add_mirror, false},          /* and back to it */
+    {"front", "Front", add_front, false},
+    {"read_through", "Readthrough", add_read_through, false},
+    {"kafka", "Kafka", add_kafka, false},
+    {"registry", "Registry", add_registry, false},
+    {"keyspace", "Keyspace", add_keyspace, false},
 };
 
-static bool section_wanted(const char *name, const struct slice *args, size_t n)
+static bool section_wanted(const struct section *section, const struct slice *args, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
-        if (arg_is(args[i], name) || arg_is(args[i], "all") || arg_is(args[i], "default") ||
-            arg_is(args[i], "everything")) {
+        if (arg_is(args[i], section->name) || arg_is(args[i], section->title) || arg_is(args[i], "all") ||
+            arg_is(args[i], "everything") || (arg_is(args[i], "default") && !section->extra)) {
             return true;
         }
     }
-    return n == 1;
+    return n == 1 && !section->extra;
 }
 
 enum outcome cmd_info(struct resp_client *s, const struct slice *args, size_t n)
 {
     struct buf text = {0};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        if (section_wanted(sections[i].name, args, n)) {
+        if (section_wanted(&sections[i], args, n)) {
             buf_addf(&text, "%s# %s\r\n", text.len > 0 ? "\r\n" : "", sections[i].title);
             sections[i].add(&text, s);
         }

@@ -7,6 +7,7 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_client.c \
 	src/resp/cmd_clock.c \
 	src/resp/cmd_command.c \
+	src/resp/cmd_config.c \
 	src/resp/cmd_connection.c \
 	src/resp/cmd_explain.c \
 	src/resp/cmd_load.c \
@@ -14,8 +15,10 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_feed.c \
 	src/resp/cmd_front.c \
 	src/resp/cmd_kafka.c \
+	src/resp/cmd_latency.c \
 	src/resp/cmd_legacy.c \
 	src/resp/cmd_login.c \
+	src/resp/cmd_memory.c \
 	src/resp/cmd_mirror.c \
 	src/resp/cmd_pool.c \
 	src/resp/cmd_replica.c \

@@ -16,11 +16,20 @@ static const struct command acl_subs[] = {
 
 static const struct command client_subs[] = {
     {"getname", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_getname, NULL, "connection", "", "The connection's name."},
+    {"getredir", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_getredir, NULL, "connection", "",
+     "Where tracking redirects to: -1, there is none."},
     {"id", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_id, NULL, "connection", "", "The connection's number."},
     {"info", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_info, NULL, "connection", "",
      "This connection, as CLIENT LIST shows it."},
+    {"kill", -3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN, 0, cmd_client_kill, NULL, "connection",
+     "address|[ID id] [ADDR address] [LADDR address] [USER account] [TYPE type] [MAXAGE s] [SKIPME yes|no]",
+     "Closes connections of the Redis protocol for which all of that holds; answers how many."},
     {"list", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN | CMD_PER_CLIENT, 0, cmd_client_list, NULL, "connection",
      "[TYPE type] [ID id [id ...]]", "All connections, a line each."},
+    {"no-evict", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_switch, NULL, "connection", "on|off",
+     "No connection is evicted for its memory: OK."},
+    {"no-touch", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_switch, NULL, "connection", "on|off",
+     "There is nothing that a question could leave untouched: OK."},
     {"setinfo", 4, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_setinfo, NULL, "connection", "LIB-NAME|LIB-VER text",
      "Says which client library this is."},
     {"setname", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_setname, NULL, "connection", "name",
@@ -40,8 +49,12 @@ static const struct command command_subs[] = {
     {"count", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_command_count, NULL, "server", "", "How many commands there are."},
     {"docs", -2, ROLE_ACCOUNT, CMD_LOADING | CMD_REPLY(56), 0, cmd_command_docs, NULL, "server", "[command ...]",
      "What commands are for."},
+    {"getkeys", -3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_command_getkeys, NULL, "server", "command [argument ...]",
+     "The user of a command, which is its key."},
     {"info", -2, ROLE_ACCOUNT, CMD_LOADING | CMD_REPLY(56), 0, cmd_command_info, NULL, "server", "[command ...]",
      "Commands for programs."},
+    {"list", -2, ROLE_ACCOUNT, CMD_LOADING | CMD_REPLY(16), 0, cmd_command_list, NULL, "server",
+     "[FILTERBY MODULE module|ACLCAT category|PATTERN pattern]", "The names of all commands, or of some."},
     {0},
 };
 
@@ -72,6 +85,20 @@ static const struct command front_subs[] = {
     {0},
 };
 
+static const struct command latency_subs[] = {
+    {"doctor", 2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, cmd_latency_doctor, NULL, "server", "",
+     "Where to look for what is slow."},
+    {"histogram", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN | CMD_REPLY(16), 0, cmd_latency_histogram, NULL, "server",
+     "[command ...]", "How long commands took."},
+    {"history", 3, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, cmd_latency_none, NULL, "server", "event",
+     "Moments of an event: none are kept."},
+    {"latest", 2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, cmd_latency_none, NULL, "server", "",
+     "The latest moment of each event: none are kept."},
+    {"reset", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN, 0, cmd_latency_reset, NULL, "server", "[event ...]",
+     "Forgets them; answers of how many events."},
+    {0},
+};
+
 static const struct command legacy_subs[] = {
     {"again", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_again, NULL, "unseen", "",
      "Lets all noted users be read anew; answers how many."},
@@ -93,6 +120,15 @@ static const struct command legacy_subs[] = {
      "user [user ...]", "Where each user stands: none, waiting, migrated, left or forgotten."},
     {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(16), 0, cmd_legacy_status, NULL, "unseen", "",
      "How far the migration is."},
+    {0},
+};
+
+static const struct command memory_subs[] = {
+    {"doctor", 2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, cmd_memory_doctor, NULL, "server", "",
+     "Where to look for what takes memory."},
+    {"stats", 2, ROLE_WATCH, CMD_ADMIN, 0, cmd_memory_stats, NULL, "server", "", "What takes memory."},
+    {"usage", -3, ROLE_REQUEST, CMD_READONLY, 2, cmd_memory_usage, NULL, "server", "user [SAMPLES count]",
+     "The bytes of a user's filters, nil for one never heard of."},
     {0},
 };
 
@@ -180,6 +216,8 @@ const struct command command_table[] = {
      "All commands, for programs."},
     {"config", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand",
      "About the configuration."},
+    {"dbsize", 1, ROLE_WATCH, CMD_READONLY, 0, cmd_dbsize, NULL, "server", "",
+     "How many users there are at least: those of the stored month, or the slot, that has the most."},
     {"debug", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
      "Moves the clock of a server that was started with --test-clock."},
     {"delivered", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_delivered, NULL, "unseen",
@@ -203,14 +241,17 @@ const struct command command_table[] = {
      "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
     {"history", 2, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(48), 1, cmd_history, NULL, "unseen", "user",
      "What is remembered of the user, month by month; nil when nothing ever was."},
-    {"info", -1, ROLE_WATCH, CMD_LOADING | CMD_REPLY(48), 0, cmd_info, NULL, "server", "[section ...]",
+    {"info", -1, ROLE_WATCH, CMD_LOADING | CMD_REPLY(56), 0, cmd_info, NULL, "server", "[section ...]",
      "The server's state, for people."},
     {"kafka", 1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(1536), 0, cmd_kafka, NULL, "unseen", "",
      "How far the reading from Kafka is, in all and by partition."},
+    {"latency", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, NULL, latency_subs, "server", "subcommand",
+     "How long commands take."},
     {"legacy", -2, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, NULL, legacy_subs, "unseen", "subcommand",
      "Users who come from another Redis."},
     {"load", -2, ROLE_LOAD, CMD_WRITE | CMD_PRIMARY | CMD_ADMIN | CMD_COPIES, 0, cmd_load, NULL, "unseen",
      "parcel [parcel ...]", "Unites users of unseen export with what is here, once durable; for unseen load."},
+    {"memory", -2, ROLE_ACCOUNT, CMD_LOADING, 0, NULL, memory_subs, "server", "subcommand", "What takes memory."},
     {"months", 1, ROLE_WATCH, CMD_READONLY | CMD_REPLY(96), 0, cmd_months, NULL, "unseen", "", "The stored months."},
     {"multi", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
      "Queues the commands that follow, until EXEC. They run one by one."},
@@ -365,8 +406,9 @@ static enum outcome help(struct resp_client *s, const struct command *container)
 /* An error at queue time makes EXEC refuse the rest. */
 static enum outcome reject(struct resp_client *s, enum outcome refused)
 {
-    if (refused == OUTCOME_ANSWERED && s->in_multi) {
-        s->multi_failed = true;
+    if (refused == OUTCOME_ANSWERED) {
+        s->rejected = true;
+        s->multi_failed = s->in_multi;
     }
     return refused;
 }
@@ -383,7 +425,7 @@ static enum outcome wrong_count(struct resp_client *s, const struct command *par
     return reject(s, resp_client_refuse(s, "ERR wrong number of arguments for '%s' command", name));
 }
 
-static bool count_fits(const struct command *cmd, size_t n)
+bool command_count_fits(const struct command *cmd, size_t n)
 {
     return cmd->arity >= 0 ? n == (size_t)cmd->arity : n >= (size_t)-cmd->arity;
 }
@@ -406,7 +448,7 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
                                                 args[1].data, upper_name(parent, upper)));
         }
     }
-    if (!help_wanted && (!count_fits(cmd, n) || cmd->run == NULL)) {
+    if (!help_wanted && (!command_count_fits(cmd, n) || cmd->run == NULL)) {
         return wrong_count(s, parent, cmd);
     }
     const struct command *row = help_wanted ? parent : cmd;

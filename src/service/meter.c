@@ -82,6 +82,5 @@ void meter_error(struct meter *m, struct slice text)
             break;
         }
     }
-    uint64_t old = atomic_load_explicit(&m->errors[i], memory_order_relaxed);
-    atomic_store_explicit(&m->errors[i], old + 1, memory_order_relaxed);
+    meter_add(&m->errors[i], 1);
 }

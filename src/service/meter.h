@@ -43,6 +43,13 @@ enum op op_find(const char *name);
 enum { METER_ERRORS = 12 };
 extern const char *const meter_error_names[METER_ERRORS];
 
+/* How a command ended. */
+enum meter_end {
+    METER_DONE,
+    METER_FAILED,   /* with an error */
+    METER_REJECTED, /* with one before it was run: too few words, no right to it, a server that is loading */
+};
+
 /* What requests were about. */
 enum meter_count {
     COUNT_QUESTIONS,
@@ -67,20 +74,29 @@ enum meter_count {
 extern const struct figure meter_figures[METER_COUNTS];
 
 struct meter {
-    struct buckets ops[OPS];
+    struct buckets ops[OPS];                     /* all, */
+    _Atomic uint64_t failed[OPS], rejected[OPS]; /* and of them these */
     _Atomic uint64_t errors[METER_ERRORS];
     _Atomic uint64_t counts[METER_COUNTS];
 };
 
-static inline void meter_count(struct meter *m, enum meter_count what, uint64_t n)
+/* Only its own thread writes to a meter. */
+static inline void meter_add(_Atomic uint64_t *to, uint64_t n)
 {
-    uint64_t old = atomic_load_explicit(&m->counts[what], memory_order_relaxed);
-    atomic_store_explicit(&m->counts[what], old + n, memory_order_relaxed);
+    atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-static inline void meter_note(struct meter *m, enum op op, int64_t us, uint64_t times)
+static inline void meter_count(struct meter *m, enum meter_count what, uint64_t n)
+{
+    meter_add(&m->counts[what], n);
+}
+
+static inline void meter_note(struct meter *m, enum op op, int64_t us, uint64_t times, enum meter_end end)
 {
     buckets_note(&m->ops[op], &buckets_us, us > 0 ? (uint64_t)us : 0, times);
+    if (end != METER_DONE) {
+        meter_add(end == METER_FAILED ? &m->failed[op] : &m->rejected[op], times);
+    }
 }
 
 /* text: "WRONGPASS invalid ...". */

@@ -72,7 +72,7 @@ static void recycle(struct recorder *r, struct batch *b)
 }
 
 /* Commands that came in one read are noted in one. */
-static void measure(struct service_loop *l, const struct batch *b)
+static void measure(struct service_loop *l, const struct batch *b, enum meter_end how)
 {
     int64_t now = clock_stopwatch_us();
     for (size_t i = 0, end; i < b->n_entries; i = end) {
@@ -82,7 +82,7 @@ static void measure(struct service_loop *l, const struct batch *b)
                 break;
             }
         }
-        meter_note(&l->meter, e->op, now - e->arrived_us, end - i);
+        meter_note(&l->meter, e->op, now - e->arrived_us, end - i, how);
     }
 }
 
@@ -134,7 +134,7 @@ static void tell(struct batch *b, const struct err *err)
         }
         conn_release(c);
     }
-    measure(b->loop, b);
+    measure(b->loop, b, err->code < 0 ? METER_FAILED : METER_DONE);
     b->told = true;
 }
 

@@ -189,7 +189,7 @@ static void note_slow(struct conn *c, const struct request *rq, int64_t us)
 void service_answered(struct conn *c, const struct request *rq)
 {
     int64_t us = clock_stopwatch_us() - c->arrived_us;
-    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
+    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1, rq->err == NULL ? METER_DONE : METER_FAILED);
     if (slowlog_wants(c, us)) {
         note_slow(c, rq, us);
     }

@@ -185,19 +185,20 @@ def test_the_terminal(folder):
 
 WANTED = {
     "ask": [("UNSEEN", "u", "a"), ("SEEN", "u", "a"), ("FILTER", "u", "ITEMS", "a"), ("WHY", "u", "a"), ("HISTORY", "u"),
-            ("BLOCK", "s", "1"), ("UNBLOCK", "s", "1")],
+            ("MEMORY", "USAGE", "u"), ("BLOCK", "s", "1"), ("UNBLOCK", "s", "1")],
     "record": [("PLAYED", "u", "a"), ("PLAYEDAT", "u", "1795255200000", "a"), ("DELIVERED", "u", "a")],
     "forget": [("FORGET", "u"), ("FORGET", "u", "a")],
     "load": [("LOAD", "x")],
     "watch": [("INFO",), ("SLOWLOG", "GET"), ("CLIENT", "LIST"), ("MONTHS",), ("RING",), ("CLOCK",), ("FEED",),
               ("KAFKA",), ("ROLE",), ("REPLICA", "STATUS"), ("FRONT",), ("FRONT", "STATUS"),
-              ("CONFIG", "GET", "data")],
+              ("CONFIG", "GET", "data"), ("DBSIZE",), ("LATENCY", "HISTOGRAM"), ("MEMORY", "STATS")],
     "admin": [("SEED",), ("BACKUP", "/x"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
               ("LEGACY", "STATE", "u"), ("REPLICA", "PROMOTE"),
-              ("FRONT", "RECONCILE"), ("FRONT", "REBUILD"), ("SLOWLOG", "RESET")],
+              ("FRONT", "RECONCILE"), ("FRONT", "REBUILD"), ("SLOWLOG", "RESET"),
+              ("LATENCY", "RESET"), ("CLIENT", "KILL", "ID", "999999")],
 }
 ANYBODY = [("PING",), ("ECHO", "x"), ("SELECT", "0"), ("CLIENT", "ID"), ("CLIENT", "INFO"), ("COMMAND", "COUNT"),
-           ("ACL", "WHOAMI")]
+           ("COMMAND", "LIST"), ("CLIENT", "NO-EVICT", "on"), ("ACL", "WHOAMI")]
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -24,6 +24,8 @@ struct row {
 };
 
 #define ANY "\1"
+#define N_COMMANDS "44"
+#define N_DOCS "88"
 #define COUNT_ERROR(name) "-ERR wrong number of arguments for '" name "' command\r\n"
 #define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define LONG_256 LONG_64 LONG_64 LONG_64 LONG_64
@@ -69,9 +71,9 @@ static const struct row rows[] = {
     {"AUTH a b c\r\n", "-ERR syntax error\r\n", NULL},
     {"AUTH\r\n", COUNT_ERROR("auth"), NULL},
     {"HELLO\r\n",
-     "*14\r\n$6\r\nserver\r\n$6\r\nunseen\r\n$7\r\nversion\r\n$5\r\n" UNSEEN_VERSION "\r\n$5\r\nproto\r\n:2\r\n$2\r\n"
+     "*14\r\n$6\r\nserver\r\n$6\r\nunseen\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:2\r\n$2\r\n"
      "id\r\n:" ANY "\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n",
-     "%7\r\n$6\r\nserver\r\n$6\r\nunseen\r\n$7\r\nversion\r\n$5\r\n" UNSEEN_VERSION "\r\n$5\r\nproto\r\n:3\r\n$2\r\n"
+     "%7\r\n$6\r\nserver\r\n$6\r\nunseen\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n$2\r\n"
      "id\r\n:" ANY "\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"},
     {"HELLO 2\r\nCLIENT GETNAME\r\n", "*14\r\n" ANY ":2\r\n" ANY "*0\r\n$-1\r\n", NULL},
     {"HELLO 3 AUTH default x SETNAME bob\r\nCLIENT GETNAME\r\n", "%7\r\n" ANY ":3\r\n" ANY "*0\r\n$3\r\nbob\r\n", NULL},
@@ -89,7 +91,7 @@ static const struct row rows[] = {
     {"CLIENT FOO a\r\n", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n", NULL},
     {"CLIENT MAINT_NOTIFICATIONS ON\r\n", "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n", NULL},
     {"CLIENT HELP\r\n",
-     "*15\r\n+CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n+GETNAME\r\n+    The connection's "
+     "*23\r\n+CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n+GETNAME\r\n+    The connection's "
      "name.\r\n" ANY "+HELP\r\n+    Print this help.\r\n",
      NULL},
     {"CLIENT ID\r\n", ":" ANY "\r\n", NULL},
@@ -115,6 +117,24 @@ static const struct row rows[] = {
     {"CLIENT LIST ID 999999 999998\r\n", "$0\r\n\r\n", "=4\r\ntxt:\r\n"},
     {"CLIENT LIST ID x\r\n", "-ERR Invalid client ID\r\n", NULL},
     {"CLIENT LIST FOO\r\n", "-ERR syntax error\r\n", NULL},
+    {"CLIENT NO-EVICT on\r\nCLIENT NO-TOUCH OFF\r\nCLIENT NO-EVICT maybe\r\n", "+OK\r\n+OK\r\n-ERR syntax error\r\n",
+     NULL},
+    {"CLIENT GETREDIR\r\n", ":-1\r\n", NULL},
+    {"CLIENT TRACKING ON\r\n", "-ERR unknown subcommand 'TRACKING'. Try CLIENT HELP.\r\n", NULL},
+    {"CLIENT REPLY OFF\r\n", "-ERR unknown subcommand 'REPLY'. Try CLIENT HELP.\r\n", NULL},
+    {"CLIENT KILL\r\n", COUNT_ERROR("client|kill"), NULL},
+    {"CLIENT KILL 1.1.1.1:1\r\nCLIENT KILL ID\r\nCLIENT KILL ''\r\n",
+     "-ERR No such client\r\n-ERR No such client\r\n-ERR No such client\r\n", NULL},
+    {"CLIENT KILL ID 999999\r\nCLIENT KILL ADDR 1.1.1.1:1 LADDR 1.1.1.1:2 SKIPME no\r\n", ":0\r\n:0\r\n", NULL},
+    {"CLIENT KILL ID x\r\nCLIENT KILL ID 0\r\n",
+     "-ERR client-id should be greater than 0\r\n-ERR client-id should be greater than 0\r\n", NULL},
+    {"CLIENT KILL MAXAGE 0\r\n", "-ERR maxage should be greater than 0\r\n", NULL},
+    {"CLIENT KILL MAXAGE 86400\r\nCLIENT KILL USER nobody\r\nCLIENT KILL TYPE pubsub SKIPME no\r\n",
+     ":0\r\n:0\r\n:0\r\n", NULL},
+    {"CLIENT KILL TYPE foo\r\n", "-ERR Unknown client type 'foo'\r\n", NULL},
+    {"CLIENT KILL ADDR 1:1 FOO 1\r\nCLIENT KILL ADDR 1:1 ID\r\nCLIENT KILL SKIPME maybe\r\n",
+     "-ERR syntax error\r\n-ERR syntax error\r\n-ERR syntax error\r\n", NULL},
+    {"PING\r\nCLIENT KILL TYPE normal USER default SKIPME no\r\nPING\r\n", "+PONG\r\n:1\r\n", NULL},
 
     /* Unknown ones, wrong counts, the protocol. */
     {"FOO a 'b c' d\r\n", "-ERR unknown command 'FOO', with args beginning with: 'a' 'b c' 'd' \r\n", NULL},
@@ -317,6 +337,8 @@ static const struct row rows[] = {
      "# Backup\r\nbackup_phase:none\r\n" ANY "last_backup_time:1795255200\r\n" ANY "last_backup_result:full\r\n" ANY
      "last_backup_folder:/full\r\n\r\n",
      NULL},
+    {"BACKUP \"/a=b,c\\r\\n# X\"\r\nINFO backup\r\n", "*6\r\n" ANY "last_backup_folder:/a:b,c  # X\r\n\r\n",
+     "%3\r\n" ANY "last_backup_folder:/a:b,c  # X\r\n\r\n"},
     {"BACKUP /busy\r\n", "-BUSY a backup to /other is under way\r\n", NULL},
     {"BACKUP\r\n", COUNT_ERROR("backup"), NULL},
     {"LOAD done\r\nPING\r\n", "*1\r\n:1\r\n+PONG\r\n", NULL},
@@ -368,8 +390,9 @@ static const struct row rows[] = {
     {"FRONT\r\n", "-ERR the store \"fake\" keeps no front\r\n", NULL},
     {"FRONT REBUILD now\r\n", COUNT_ERROR("front|rebuild"), NULL},
     {"FRONT FOO\r\n", "-ERR unknown subcommand 'FOO'. Try FRONT HELP.\r\n", NULL},
-    {"COMMAND COUNT\r\n", ":41\r\n", NULL},
-    {"COMMAND\r\n", "*41\r\n*10\r\n$3\r\nacl\r\n:-2\r\n*1\r\n" ANY, "*41\r\n*10\r\n$3\r\nacl\r\n:-2\r\n~1\r\n" ANY},
+    {"COMMAND COUNT\r\n", ":" N_COMMANDS "\r\n", NULL},
+    {"COMMAND\r\n", "*" N_COMMANDS "\r\n*10\r\n$3\r\nacl\r\n:-2\r\n*1\r\n" ANY,
+     "*" N_COMMANDS "\r\n*10\r\n$3\r\nacl\r\n:-2\r\n~1\r\n" ANY},
     {"COMMAND INFO played foo ring|flush\r\n",
      "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n*3\r\n+write\r\n+fast\r\n+loading\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*"
      "0\r\n$-1\r\n"
@@ -377,26 +400,66 @@ static const struct row rows[] = {
      "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n~3\r\n+write\r\n+fast\r\n+loading\r\n:1\r\n:1\r\n:1\r\n~0\r\n~0\r\n~0\r\n*"
      "0\r\n_\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n~2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n~0\r\n~0\r\n~0\r\n*0\r\n"},
-    {"COMMAND INFO\r\n", "*41\r\n" ANY, NULL},
+    {"COMMAND INFO\r\n", "*" N_COMMANDS "\r\n" ANY, NULL},
     {"COMMAND DOCS why foo\r\n",
      "*2\r\n$3\r\nwhy\r\n*8\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY,
      "%1\r\n$3\r\nwhy\r\n%4\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY},
-    {"COMMAND DOCS\r\n", "*82\r\n$3\r\nacl\r\n*10\r\n" ANY, "%41\r\n$3\r\nacl\r\n%5\r\n" ANY},
+    {"COMMAND DOCS\r\n", "*" N_DOCS "\r\n$3\r\nacl\r\n*10\r\n" ANY, "%" N_COMMANDS "\r\n$3\r\nacl\r\n%5\r\n" ANY},
+    {"COMMAND LIST\r\n", "*" ANY "\r\n$3\r\nacl\r\n$10\r\nacl|whoami\r\n$4\r\nauth\r\n" ANY "\r\nwhy\r\n", NULL},
+    {"COMMAND LIST FILTERBY PATTERN *een\r\nCOMMAND LIST filterby pattern RING*\r\n",
+     "*2\r\n$4\r\nseen\r\n$6\r\nunseen\r\n*2\r\n$4\r\nring\r\n$10\r\nring|flush\r\n", NULL},
+    {"COMMAND LIST FILTERBY MODULE foo\r\nCOMMAND LIST FILTERBY ACLCAT admin\r\n", "*0\r\n*0\r\n", NULL},
+    {"COMMAND LIST foo\r\nCOMMAND LIST FILTERBY foo a\r\nCOMMAND LIST FILTERBY PATTERN\r\n",
+     "-ERR syntax error\r\n-ERR syntax error\r\n-ERR syntax error\r\n", NULL},
+    {"COMMAND GETKEYS played u a b\r\nCOMMAND GETKEYS MEMORY USAGE u\r\n", "*1\r\n$1\r\nu\r\n*1\r\n$1\r\nu\r\n", NULL},
+    {"COMMAND GETKEYS foo a\r\nCOMMAND GETKEYS ping\r\nCOMMAND GETKEYS played u\r\nCOMMAND GETKEYS memory foo\r\n",
+     "-ERR Invalid command specified\r\n-ERR The command has no key arguments\r\n"
+     "-ERR Invalid number of arguments specified for command\r\n-ERR Invalid command specified\r\n",
+     NULL},
+    {"COMMAND GETKEYS\r\n", COUNT_ERROR("command|getkeys"), NULL},
+    {"DBSIZE\r\n", ":3\r\n", NULL},
+    {"DBSIZE x\r\n", COUNT_ERROR("dbsize"), NULL},
+    {"MEMORY USAGE nobody\r\n", "$-1\r\n", "_\r\n"},
+    {"MEMORY USAGE old\r\nMEMORY USAGE old SAMPLES 5\r\n", ":" ANY "\r\n:" ANY "\r\n", NULL},
+    {"MEMORY USAGE old SAMPLES\r\nMEMORY USAGE old SAMPLES -1\r\nMEMORY USAGE old FOO 1\r\n",
+     "-ERR syntax error\r\n-ERR syntax error\r\n-ERR syntax error\r\n", NULL},
+    {"MEMORY USAGE ''\r\n", "-ERR user is empty: an id has 1 to 255 bytes\r\n", NULL},
+    {"MEMORY STATS\r\n",
+     "*10\r\n$15\r\ntotal.allocated\r\n:" ANY "\r\n$14\r\nclients.normal\r\n:" ANY "\r\n$12\r\nstaged.bytes\r\n:" ANY
+     "\r\n$9\r\nrss.bytes\r\n:" ANY "\r\n$13\r\nfragmentation\r\n$" ANY,
+     "%5\r\n$15\r\ntotal.allocated\r\n:" ANY "\r\n$13\r\nfragmentation\r\n," ANY},
+    {"MEMORY DOCTOR\r\n", "$" ANY "\r\nEvery part has a bound of its own: " ANY, "=" ANY "\r\ntxt:Every part " ANY},
+    {"MEMORY FOO\r\n", "-ERR unknown subcommand 'FOO'. Try MEMORY HELP.\r\n", NULL},
     {"COMMAND FOO\r\n", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.\r\n", NULL},
     {"CONFIG GET delivered_max\r\n", "*2\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n",
      "%1\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n"},
     {"CONFIG GET SLOT* nothing requirepass\r\n",
      "*6\r\n$11\r\nrequirepass\r\n$0\r\n\r\n$5\r\nslots\r\n$1\r\n6\r\n$11\r\nslot_length\r\n$4\r\nauto\r\n",
      "%3\r\n$11\r\nrequirepass\r\n$0\r\n\r\n$5\r\nslots\r\n$1\r\n6\r\n$11\r\nslot_length\r\n$4\r\nauto\r\n"},
-    {"CONFIG GET maxmemory\r\n", "*0\r\n", "%0\r\n"},
+    {"CONFIG GET maxmemory\r\n", "*2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n", "%1\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n"},
+    {"CONFIG GET slowlog-max-len SLOWLOG-log* slowlog-*\r\n",
+     "*4\r\n$23\r\nslowlog-log-slower-than\r\n$5\r\n10000\r\n$15\r\nslowlog-max-len\r\n$3\r\n128\r\n",
+     "%2\r\n$23\r\nslowlog-log-slower-than\r\n$5\r\n10000\r\n$15\r\nslowlog-max-len\r\n$3\r\n128\r\n"},
+    {"CONFIG GET save appendonly\r\n", "*4\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n$4\r\nsave\r\n$0\r\n\r\n",
+     "%2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n$4\r\nsave\r\n$0\r\n\r\n"},
+    {"CONFIG GET dir\r\n", "*0\r\n", "%0\r\n"},
+    {"LATENCY LATEST\r\nLATENCY HISTORY command\r\nLATENCY RESET\r\nLATENCY RESET command\r\n",
+     "*0\r\n*0\r\n:0\r\n:0\r\n", NULL},
+    {"LATENCY HISTOGRAM months nonsense\r\n",
+     "*2\r\n$6\r\nmonths\r\n*4\r\n$5\r\ncalls\r\n:" ANY "\r\n$14\r\nhistogram_usec\r\n*" ANY,
+     "%1\r\n$6\r\nmonths\r\n%2\r\n$5\r\ncalls\r\n:" ANY "\r\n$14\r\nhistogram_usec\r\n%" ANY},
+    {"LATENCY HISTOGRAM nonsense\r\n", "*0\r\n", "%0\r\n"},
+    {"LATENCY DOCTOR\r\n", "$" ANY "\r\nNo events are kept " ANY, "=" ANY "\r\ntxt:No events are kept " ANY},
+    {"LATENCY GRAPH command\r\n", "-ERR unknown subcommand 'GRAPH'. Try LATENCY HELP.\r\n", NULL},
     {"CONFIG GET\r\n", COUNT_ERROR("config|get"), NULL},
     {"CONFIG SET a b\r\n", "-ERR unknown subcommand 'SET'. Try CONFIG HELP.\r\n", NULL},
     {"INFO\r\n",
      "$" ANY "\r\n# Server\r\nredis_version:7.0.0\r\n" ANY "unseen_version:" UNSEEN_VERSION "\r\n" ANY
      "\r\n\r\n# Clients\r\nconnected_clients:" ANY "\r\n\r\n# Memory\r\nused_memory:" ANY
      "\r\n\r\n# Persistence\r\nloading:0\r\n" ANY "seed_fingerprint:" ANY "\r\n\r\n# Stats\r\n" ANY "rows_recorded:" ANY
-     "\r\n\r\n# Replication\r\nrole:master\r\n" ANY "\r\n\r\n# Ring\r\n" ANY "clock:steady\r\n" ANY
-     "\r\n\r\n# Keyspace\r\n\r\n",
+     "\r\n\r\n# Replication\r\nrole:master\r\n" ANY "\r\n\r\n# CPU\r\n" ANY
+     "\r\n\r\n# Errorstats\r\nerrorstat_ERR:count=" ANY "\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n# Ring\r\n" ANY
+     "clock:steady\r\n" ANY "\r\n\r\n# Keyspace\r\n\r\n",
      "=" ANY "\r\ntxt:# Server\r\n" ANY "\r\n\r\n# Keyspace\r\n\r\n"},
     {"INFO persistence\r\n", "$" ANY "\r\n# Persistence\r\nloading:0\r\n" ANY,
      "=" ANY "\r\ntxt:# Persistence\r\nloading:0\r\n" ANY},
@@ -404,6 +467,16 @@ static const struct row rows[] = {
      "$62\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\n\r\n",
      "=66\r\ntxt:# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\n\r\n"},
     {"INFO foo\r\n", "$0\r\n\r\n", "=4\r\ntxt:\r\n"},
+    {"INFO Readthrough\r\nINFO read_through\r\n", "$" ANY "\r\n# Readthrough\r\n" ANY "\r\n# Readthrough\r\n" ANY,
+     "=" ANY "\r\ntxt:# Readthrough\r\n" ANY "\r\ntxt:# Readthrough\r\n" ANY},
+    {"INFO commandstats\r\n",
+     "$" ANY "\r\n# Commandstats\r\ncmdstat_other:calls=" ANY "\r\ncmdstat_played:calls=" ANY ",usec=" ANY
+     ",usec_per_call=" ANY ",rejected_calls=" ANY ",failed_calls=" ANY "\r\ncmdstat_" ANY,
+     "=" ANY "\r\ntxt:# Commandstats\r\ncmdstat_other:calls=" ANY "\r\ncmdstat_played:calls=" ANY},
+    {"INFO latencystats errorstats\r\n",
+     "$" ANY "\r\n# Errorstats\r\n" ANY "\r\n\r\n# Latencystats\r\nlatency_percentiles_usec_other:p50=" ANY ",p99=" ANY
+     ",p99.9=" ANY "\r\nlatency_percentiles_usec_played:" ANY,
+     "=" ANY "\r\ntxt:# Errorstats\r\n" ANY "\r\n\r\n# Latencystats\r\n" ANY},
     {"DEBUG ADVANCE 1000\r\n", "+OK\r\n", NULL},
     {"DEBUG JUMP -1000\r\n", "+OK\r\n", NULL},
     {"DEBUG JUMP 0\r\n", "+OK\r\n", NULL},

@@ -101,10 +101,26 @@ static void time_that_runs_backwards_is_none(void **state)
     (void)state;
     struct meter m = {0};
     struct bucket_sums sums = {0};
-    meter_note(&m, OP_SEEN, -5, 1);
+    meter_note(&m, OP_SEEN, -5, 1, METER_DONE);
     buckets_add(&sums, &m.ops[OP_SEEN]);
     assert_int_equal(sums.counts[0], 1);
     assert_int_equal(sums.sum, 0);
+}
+
+/* All are measured, and those that ended with an error counted beside it. */
+static void errors_of_an_operation(void **state)
+{
+    (void)state;
+    struct meter m = {0};
+    struct bucket_sums sums = {0};
+    meter_note(&m, OP_SEEN, 5, 3, METER_DONE);
+    meter_note(&m, OP_SEEN, 5, 2, METER_FAILED);
+    meter_note(&m, OP_SEEN, 5, 1, METER_REJECTED);
+    buckets_add(&sums, &m.ops[OP_SEEN]);
+    assert_int_equal(buckets_count(&sums), 6);
+    assert_int_equal(m.failed[OP_SEEN], 2);
+    assert_int_equal(m.rejected[OP_SEEN], 1);
+    assert_int_equal(m.failed[OP_WHY] + m.rejected[OP_WHY], 0);
 }
 
 /* As Prometheus reckons it: values stand evenly in their bucket. */
@@ -137,6 +153,7 @@ int main(void)
         cmocka_unit_test(every_operation_has_a_name),
         cmocka_unit_test(errors_by_their_first_word),
         cmocka_unit_test(time_that_runs_backwards_is_none),
+        cmocka_unit_test(errors_of_an_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
