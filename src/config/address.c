@@ -7,6 +7,8 @@
 
 #include "config/config.h"
 
+static const char tls[] = "tls://";
+
 /* The whole text as a port, or -1. */
 static int read_port(const char *text)
 {
@@ -80,7 +82,7 @@ bool config_is_host_port(const char *text)
         return false;
     }
     size_t len = (size_t)(colon - text), digits = strspn(colon + 1, "0123456789");
-    bool v6 = text[0] == '[' && text[len - 1] == ']' && len > 4;
+    bool v6 = text[0] == '[' && text[len - 1] == ']' && len > 3;
     for (size_t i = v6 ? 1 : 0; i < len - v6; i++) {
         if (!isalnum((unsigned char)text[i]) && strchr(v6 ? ":.%" : ".-_", text[i]) == NULL) {
             return false;
@@ -90,6 +92,11 @@ bool config_is_host_port(const char *text)
     return port >= 1 && port <= 65535;
 }
 
+bool config_is_node(const char *text)
+{
+    return config_is_host_port(strncmp(text, tls, sizeof tls - 1) == 0 ? text + sizeof tls - 1 : text);
+}
+
 const char *config_legacy(const struct config *cfg)
 {
     return cfg->legacy_sentinel[0] != '\0' ? cfg->legacy_sentinel : cfg->legacy_redis;
@@ -97,7 +104,6 @@ const char *config_legacy(const struct config *cfg)
 
 int config_next_address(const char **at, struct config_address *out)
 {
-    static const char tls[] = "tls://";
     char one[CONFIG_TEXT];
     if (strcmp(*at, "none") == 0 || !next_word(at, one)) {
         return 0;
@@ -121,4 +127,14 @@ bool config_is_loopback(const char *host)
         return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
     }
     return strncmp(host, "127.", 4) == 0;
+}
+
+bool config_is_wildcard(const char *host)
+{
+    struct in6_addr v6;
+    struct in_addr v4;
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        return IN6_IS_ADDR_UNSPECIFIED(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && memcmp(&v6.s6_addr[12], "\0\0\0", 4) == 0);
+    }
+    return inet_aton(host, &v4) != 0 && v4.s_addr == INADDR_ANY;
 }

@@ -167,7 +167,7 @@ struct config {
     char replica_user[CONFIG_TEXT];
     char replica_password[CONFIG_TEXT];
     char replica_password_file[CONFIG_TEXT]; /* config_read_passwords() puts its content into replica_password */
-    char replica_address[CONFIG_TEXT];       /* how clients and other nodes reach this one; "": as listened on */
+    char replica_address[CONFIG_TEXT];       /* [tls://]host:port that reaches this one; "": as listened on */
     int64_t replica_ack;                     /* enum config_ack */
     int64_t replica_ack_timeout_ms;
     int64_t replica_max_age_ms; /* 0: none */
@@ -259,8 +259,9 @@ bool config_has_tls(const char *addresses);
  * false at the end. */
 bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
 
-/* Whether it looks like "host:port" or "[v6]:port". */
+/* Whether it looks like "host:port" or "[v6]:port"; and that, or tls:// before it. */
 bool config_is_host_port(const char *text);
+bool config_is_node(const char *text);
 
 /* An option names a tls:// address: 0, or ERR_INVALID where there is no OpenSSL. */
 int config_validate_tls(const char *option, const char *value, struct err *err);
@@ -268,6 +269,7 @@ int config_validate_tls(const char *option, const char *value, struct err *err);
 /* What leads to the Redis that users come from: legacy_sentinel or legacy_redis; "": there is none. */
 const char *config_legacy(const struct config *cfg);
 bool config_is_loopback(const char *host);
+bool config_is_wildcard(const char *host); /* all addresses, of which none leads here from elsewhere */
 
 /* The next word of a list that is split by commas or spaces; false: there are no more. *at begins at the text. */
 bool config_next_word(const char **at, struct slice *word);

@@ -11,11 +11,6 @@ static bool has_tls(const char *address)
     return strncmp(address, tls, sizeof tls - 1) == 0;
 }
 
-static bool is_address(const char *text)
-{
-    return config_is_host_port(has_tls(text) ? text + sizeof tls - 1 : text);
-}
-
 static int validate_redis(const char *redis, struct err *err)
 {
     if (strchr(redis, '@') != NULL) { /* what stands before it is not for a log */
@@ -24,7 +19,7 @@ static int validate_redis(const char *redis, struct err *err)
                        "into front_user and front_password");
     }
     bool path = strncmp(redis, "unix:/", 6) == 0;
-    return path || is_address(redis)
+    return path || config_is_node(redis)
                ? 0
                : err_set(err, ERR_INVALID, "front_redis is %s, expected host:port, tls://host:port or unix:/path",
                          log_quote_str(redis));
@@ -42,7 +37,7 @@ static int validate_sentinel(const char *sentinel, struct err *err)
         *name = '\0';
     }
     for (const char *at = all; good && config_next_redis(&at, one); n++) {
-        good = is_address(one);
+        good = config_is_node(one);
         n_tls += has_tls(one);
     }
     return good && n > 0 && (n_tls == 0 || n_tls == n)

@@ -43,7 +43,7 @@ static int validate_host(const char *option, const char *addresses, struct err *
 {
     struct config_address a;
     for (const char *at = addresses; config_next_address(&at, &a) > 0;) {
-        if (strcmp(a.host, "0.0.0.0") == 0 || strcmp(a.host, "::") == 0) {
+        if (config_is_wildcard(a.host)) {
             return err_set(err, ERR_INVALID,
                            "%s is %s, and clients can't be told to connect to all addresses: set address in the "
                            "section [registry] to the host that reaches this server",

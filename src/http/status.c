@@ -304,8 +304,8 @@ static json_t *replication(const struct http_request *rq)
         follower_look(r->follower, &f);
     }
     return json_pack("{s:s, s:I, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "role", node_role_name(node.role),
-                     "term", (json_int_t)node.term, "address", text_of(r != NULL ? r->address : ""), "primary",
-                     text_of(node.address), "writes_refused", text_of(why.text), "follower",
+                     "term", (json_int_t)node.term, "address", text_of(r != NULL ? reach_shown(&r->reach) : ""),
+                     "primary", text_of(node.address), "writes_refused", text_of(why.text), "follower",
                      follower_doing_name(f.doing), "applied", (json_int_t)f.applied, "last", (json_int_t)f.last,
                      "age_ms", (json_int_t)f.age_ms, "problem", text_of(f.problem), "replicas", replicas(r, &node),
                      "ack", ack(r));

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "net/peer.h"
 
 enum { READ_BYTES = 64 * 1024, SEND_BYTES = 256 * 1024, PORT_TEXT = 16 };
 
@@ -391,6 +392,18 @@ void client_bound_silence(struct client *c, int ms)
 {
     c->patience_ms = ms;
     c->whole = false;
+}
+
+bool client_is_local(const struct client *c)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
+    return getpeername(c->stream.fd, (struct sockaddr *)&a, &len) == 0 && peer_is_local((struct sockaddr *)&a);
+}
+
+bool client_has_tls(const struct client *c)
+{
+    return c->stream.tls != NULL;
 }
 
 void client_close(struct client *c)

@@ -44,6 +44,10 @@ int client_connect_as(const char *address, const struct client_how *how, struct 
 void client_be_patient(struct client *c, int ms);
 void client_bound_silence(struct client *c, int ms);
 
+/* Whether the server is on this machine, as far as its address tells; and whether it is spoken to over TLS. */
+bool client_is_local(const struct client *c);
+bool client_has_tls(const struct client *c);
+
 /* Frees the client and hands over its socket, which is non-blocking and idle. */
 struct stream client_detach(struct client *c);
 

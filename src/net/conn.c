@@ -483,6 +483,11 @@ void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS])
     }
 }
 
+bool conn_is_local(const struct conn *c)
+{
+    return c->is_unix || peer_is_local((const struct sockaddr *)&c->peer_address);
+}
+
 void conn_log(const struct conn *c, enum log_level level, const char *message, const char *cause)
 {
     if (log_wants(level)) {

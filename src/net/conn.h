@@ -228,6 +228,7 @@ void conn_release(struct conn *c);
 
 /* "127.0.0.1:53012", "[::1]:53012", "/run/unseen.sock:0", as Redis shows them. */
 void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS]);
+bool conn_is_local(const struct conn *c); /* as peer_is_local() */
 int conn_fd(const struct conn *c);
 const char *conn_tls_version(const struct conn *c); /* "TLSv1.3"; "": none, or none yet */
 

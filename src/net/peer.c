@@ -20,6 +20,18 @@ static uint64_t of_v4(struct in_addr a)
     return PEER_V4 | ntohl(a.s_addr);
 }
 
+bool peer_is_local(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    if (address->sa_family != AF_INET6) {
+        return true;
+    }
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
 uint64_t peer_of(const struct sockaddr_storage *address)
 {
     if (address->ss_family == AF_INET) {

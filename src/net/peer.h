@@ -3,12 +3,16 @@
 #ifndef UNSEEN_NET_PEER_H
 #define UNSEEN_NET_PEER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 enum { PEER_TEXT = 64 };
 
 #define PEER_UNIX UINT64_C(0) /* a Unix socket: somebody on this machine whom the file's mode lets in */
+
+/* Whether it is on this machine, as far as its address tells: loopback, or a Unix socket. */
+bool peer_is_local(const struct sockaddr *address);
 
 uint64_t peer_of(const struct sockaddr_storage *address);
 

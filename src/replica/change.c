@@ -32,8 +32,8 @@ struct changer {
     bool stop;
     struct change *first, **end;
 
-    /* the thread's own: whom to tell of this node's term, and how it is reached */
-    char heralds[HERALDS_MAX][NODE_ADDRESS_TEXT], own[NODE_ADDRESS_TEXT];
+    /* the thread's own: whom to tell of this node's term */
+    char heralds[HERALDS_MAX][NODE_ADDRESS_TEXT];
     int n_heralds;
 };
 
@@ -56,12 +56,9 @@ bool change_read_id(struct slice text, uint64_t *id)
 static int call(struct changer *c, const char *address, const char *verb, uint64_t term, int patience_ms,
                 struct client **client, const struct reply **reply, struct err *err)
 {
-    const struct config *cfg = c->r->cfg;
     struct store_node now;
     char term_text[TERM_TEXT], id[ID_TEXT];
-    const struct client_how how = {cfg->replica_user, cfg->replica_password, tls_files_to_connect(config_now(cfg)),
-                                   CHANGE_ANSWER_MS, CLIENT_ANSWER_MAX};
-    int rc = client_connect_as(address, &how, client, err);
+    int rc = reach_connect(&c->r->reach, address, CHANGE_ANSWER_MS, CLIENT_ANSWER_MAX, client, err);
     if (rc < 0) {
         return rc;
     }
@@ -70,7 +67,7 @@ static int call(struct changer *c, const char *address, const char *verb, uint64
     snprintf(term_text, sizeof term_text, "%" PRIu64, term);
     snprintf(id, sizeof id, "%016" PRIx64, now.node);
     const struct slice words[] = {slice_str("REPLICA"), slice_str(verb), slice_str(term_text), slice_str(id),
-                                  slice_str(c->own)};
+                                  slice_str(reach_own(&c->r->reach, *client))};
     return client_call(*client, words, 5, reply, err);
 }
 
@@ -288,7 +285,6 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     }
     const char *was = r->cfg->replica_of[0] != '\0' && now.address[0] == '\0' ? r->cfg->replica_of : now.address;
     snprintf(ch->was, sizeof ch->was, "%s", was);
-    snprintf(c->own, sizeof c->own, "%s", ch->address);
     int rc = r->follower != NULL ? take_over(c, ch, now.term + 1, &f, err) : 0;
     if (rc == 0) {
         follower_stop(r->follower);
@@ -359,6 +355,7 @@ int change_promote_folder(struct store *store, struct store_node *now, char was[
 
 static int meet(struct replica *r, struct change *ch, struct err *err)
 {
+    reach_secure(&r->reach, ch->address, ch->address);
     int rc = role_meet(r->dedup->role, ch->term, ch->node, ch->address, err);
     return rc < 0 ? rc : 0;
 }
@@ -422,7 +419,6 @@ static void go_on_heralding(struct changer *c)
     if (now.role == NODE_PRIMARY && now.promoted) {
         herald_to(c, c->r->cfg->replica_of);
     }
-    snprintf(c->own, sizeof c->own, "%s", c->r->address);
 }
 
 int changer_start(struct replica *r, struct changer **changer, struct err *err)

@@ -38,7 +38,7 @@ struct change {
     enum change_kind kind;
     uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events */
     uint64_t run, to;
-    char address[NODE_ADDRESS_TEXT]; /* MEET: the other's; PROMOTE: how this node is reached */
+    char address[NODE_ADDRESS_TEXT]; /* MEET: the other's */
     bool force;                      /* MERGE: forgets end what is newer, too, where it can't be told apart */
     bool forgets;                    /* MERGE: the events are forgets of users, numbered by the sender alone */
     struct slice events;             /* event.h */

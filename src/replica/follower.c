@@ -211,7 +211,7 @@ static void choose_address(struct follower *f)
     struct store_node now;
     role_look(f->r->dedup->role, &now);
     const char *of = f->r->cfg->replica_of, *known = now.address[0] != '\0' ? now.address : of;
-    snprintf(f->address, sizeof f->address, "%s", of[0] != '\0' && f->tries % 2 == 0 ? of : known);
+    reach_secure(&f->r->reach, of[0] != '\0' && f->tries % 2 == 0 ? of : known, f->address);
     f->tries++;
 }
 

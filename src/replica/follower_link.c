@@ -43,11 +43,8 @@ int follower_reply(struct follower *f, struct client *c, int64_t ms, const struc
 
 int follower_open(struct follower *f, struct client **client, struct err *err)
 {
-    const struct config *live = config_now(f->r->cfg);
-    const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live),
-                                   FOLLOWER_PATIENCE_MS, 0};
     heartbeat_excuse(&f->heartbeat); /* a name server may take its time */
-    int rc = client_connect_as(f->address, &how, client, err);
+    int rc = reach_connect(&f->r->reach, f->address, FOLLOWER_PATIENCE_MS, 0, client, err);
     heartbeat_now(&f->heartbeat);
     if (rc == 0) {
         client_bound_silence(*client, FOLLOWER_CHUNK_MS);
@@ -115,8 +112,9 @@ static int say_hello(struct follower *f, struct hello *hello, const struct reply
     snprintf(protocol, sizeof protocol, "%d", f->r->protocol);
     snprintf(term, sizeof term, "%" PRIu64, now.term);
     snprintf(node, sizeof node, "%016" PRIx64, now.node);
-    const struct slice words[] = {slice_str("REPLICA"), slice_str("HELLO"), slice_str(protocol),
-                                  slice_str(node),      slice_str(term),    slice_str(f->r->address)};
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("HELLO"),
+                                  slice_str(protocol),  slice_str(node),
+                                  slice_str(term),      slice_str(reach_own(&f->r->reach, f->client))};
     int rc = client_queue(f->client, words, sizeof words / sizeof *words, err);
     if (rc < 0 || (rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
         return rc;
@@ -201,12 +199,17 @@ static int tell_term(struct follower *f, const struct store_node *now, const str
 /* Whom it follows instead, if the other says so. */
 static int go_elsewhere(struct follower *f, const struct hello *hello, struct err *err)
 {
-    if (hello->address.len == 0 || hello->address.len >= sizeof f->address) {
+    char other[NODE_ADDRESS_TEXT];
+    int rc = reach_take(hello->address, client_is_local(f->client), other, err);
+    if (rc < 0) {
+        err_prefix(err, "%s", f->address);
+        return rc;
+    }
+    if (other[0] == '\0') {
         return err_set(err, ERR_INVALID, "%s is no primary, but a %.*s, and knows of none", f->address,
                        (int)hello->role.len, hello->role.data);
     }
-    char other[NODE_ADDRESS_TEXT];
-    snprintf(other, sizeof other, "%.*s", (int)hello->address.len, hello->address.data);
+    reach_secure(&f->r->reach, other, other);
     err_set(err, ERR_SYSTEM, "%s is no primary, but %s is", f->address, other);
     memcpy(f->address, other, sizeof f->address);
     return ERR_SYSTEM;

@@ -31,6 +31,8 @@ libunseen_a_SOURCES += \
 	src/replica/pages.h \
 	src/replica/pool_fetch.c \
 	src/replica/pool_fetch.h \
+	src/replica/reach.c \
+	src/replica/reach.h \
 	src/replica/replica.c \
 	src/replica/replica.h \
 	src/replica/second.c \

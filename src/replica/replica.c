@@ -42,8 +42,9 @@ int replica_start(const struct dedup *dedup, const char *listens, struct replica
     r->dedup = dedup;
     r->store = store;
     r->cfg = dedup->cfg;
-    snprintf(r->address, sizeof r->address, "%s",
-             r->cfg->replica_address[0] != '\0' ? r->cfg->replica_address : listens);
+    struct store_node now;
+    role_look(dedup->role, &now);
+    reach_init(&r->reach, r->cfg, listens, now.address);
     const char *protocol = clock_is_test() ? getenv("UNSEEN_TEST_PROTOCOL") : NULL;
     r->protocol = protocol != NULL ? atoi(protocol) : REPLICA_PROTOCOL;
     int rc = start(r, err);

@@ -6,6 +6,7 @@
  *   dedup/role.h who this node is: primary, replica or fenced, its term, and what follows from it
  *   change.h   promotions, and what they end: a thread that waits for disks and other nodes
  *   second.h   a replica as this primary's second tier
+ *   reach.h    what nodes tell each other of where they are, and how they connect
  *   pages.h    pages of this folder, for a clone
  *   event.h    events on the wire
  *
@@ -25,6 +26,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 #include "replica/ack.h"
+#include "replica/reach.h"
 #include "store/node.h"
 
 enum {
@@ -44,8 +46,8 @@ struct replica {
     const struct dedup *dedup;
     struct store *store;
     const struct config *cfg;
-    int protocol;                    /* REPLICA_PROTOCOL, unless a test says otherwise */
-    char address[NODE_ADDRESS_TEXT]; /* how others reach this node; "": not known */
+    int protocol;       /* REPLICA_PROTOCOL, unless a test says otherwise */
+    struct reach reach; /* how others reach this node, and it reaches them */
     struct ack *ack;
     struct feeder *feeder;
     struct changer *changer;   /* change.h */
@@ -54,7 +56,7 @@ struct replica {
     struct second *second;     /* second.h; NULL: replica_hedge = no */
 };
 
-/* listens: where this node's RESP listens, in case replica_address is not set; "" nowhere. *replica is NULL where the
+/* listens: where this node's RESP listens, as reach_init() takes it. *replica is NULL where the
  * store keeps no feed; then replica_of is an ERR_INVALID. ERR_INVALID as well: role and configuration contradict each
  * other, and the text says what to do. */
 int replica_start(const struct dedup *dedup, const char *listens, struct replica **replica, struct err *err);

@@ -110,9 +110,6 @@ static void close_line(void *arg)
 static int open_line(void *owner, void **out, struct err *err)
 {
     struct second *s = owner;
-    const struct config *live = config_now(s->r->cfg);
-    const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live),
-                                   TIER_POOL_PATIENCE_MS, CLIENT_ANSWER_MAX};
     char address[NODE_ADDRESS_TEXT];
     int rc = choose(s, address, err);
     struct line *line = rc == 0 ? calloc(1, sizeof *line) : NULL;
@@ -124,7 +121,7 @@ static int open_line(void *owner, void **out, struct err *err)
     }
     line->s = s;
     memcpy(line->address, address, sizeof line->address);
-    rc = client_connect_as(address, &how, &line->client, err);
+    rc = reach_connect(&s->r->reach, address, TIER_POOL_PATIENCE_MS, CLIENT_ANSWER_MAX, &line->client, err);
     if (rc < 0) {
         if (!answers(s)) { /* else the keeper has a connection, and its word counts */
             give_up(s, address);

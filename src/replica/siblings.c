@@ -92,8 +92,8 @@ void siblings_note(struct follower *f, const struct reply *hello)
         struct sibling *s = &f->siblings[f->n_siblings];
         if (row->kind == REPLY_ARRAY && row->n == 2 && change_read_id(row->items[0].text, &s->node) &&
             s->node != now.node) {
-            struct slice address = row->items[1].text;
-            snprintf(s->address, sizeof s->address, "%.*s", (int)address.len, address.data);
+            struct err none;
+            reach_take(row->items[1].text, client_is_local(f->client), s->address, &none); /* or it stays unknown */
             f->n_siblings++;
         }
     }

@@ -110,6 +110,7 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
     int64_t protocol, term;
     uint64_t node;
     char address[NODE_ADDRESS_TEXT];
+    struct err err;
     if (r == NULL || !read_number(s, "a protocol", args[2], 0, INT64_MAX, &protocol, &refused) ||
         !read_id(s, "node", args[3], &node, &refused) ||
         !read_number(s, "a term", args[4], 0, INT64_MAX, &term, &refused)) {
@@ -122,8 +123,9 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
                                   ": versions one apart work together",
                                   REPLICA_PROTOCOL_MIN, r->protocol, protocol);
     }
-    snprintf(address, sizeof address, "%.*s", (int)(args[5].len < sizeof address ? args[5].len : sizeof address - 1),
-             args[5].data);
+    if (reach_take(args[5], conn_is_local(&s->conn), address, &err) < 0) {
+        return resp_client_refuse_err(s, &err);
+    }
     feeder_tell_address(r->feeder, node, address);
     write_hello(s, r, protocol < r->protocol ? protocol : r->protocol);
     return OUTCOME_ANSWERED;

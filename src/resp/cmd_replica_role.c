@@ -71,17 +71,17 @@ static void write_id(struct writer *w, uint64_t id)
 static bool read_other(struct resp_client *s, const struct slice *args, struct change *change, enum outcome *refused)
 {
     int64_t term;
+    struct err err;
     if (!arg_int(args[2], &term) || term < 1) {
         *refused = resp_client_refuse(s, "ERR a term is a whole number of at least 1, got '%.*s'", arg_shown(args[2]),
                                       args[2].data);
     } else if (!change_read_id(args[3], &change->node)) {
         *refused = resp_client_refuse(s, "ERR a node is 16 lower-case hex digits, got '%.*s'", arg_shown(args[3]),
                                       args[3].data);
-    } else if (args[4].len >= NODE_ADDRESS_TEXT || memchr(args[4].data, '\0', args[4].len) != NULL) {
-        *refused = resp_client_refuse(s, "ERR an address has at most %d bytes", NODE_ADDRESS_TEXT - 1);
+    } else if (reach_take(args[4], conn_is_local(&s->conn), change->address, &err) < 0) {
+        *refused = resp_client_refuse_err(s, &err);
     } else {
         change->term = (uint64_t)term;
-        memcpy(change->address, args[4].data, args[4].len);
         return true;
     }
     return false;
@@ -228,7 +228,6 @@ enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args
     struct role_task *t = new_task(s, r, CHANGE_PROMOTE, 0, answer_promote);
     if (t != NULL) {
         t->change.force = force;
-        snprintf(t->change.address, sizeof t->change.address, "%s", r->address);
     }
     return start(s, t);
 }
@@ -369,7 +368,7 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     write_str(w, "leader_address");
     write_str(w, node.address);
     write_str(w, "address");
-    write_str(w, r->address);
+    write_str(w, reach_shown(&r->reach));
     write_number(w, "last", (int64_t)r->store->feed->last(r->store));
     write_number(w, "now", clock_wall_ms());
     write_str(w, "writes_refused");

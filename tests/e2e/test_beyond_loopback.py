@@ -1,6 +1,6 @@
 """The first steps that documents state, beyond loopback: in a network of the test's own, with addresses that are no
 loopback's. Two nodes of a pair listen on two of them."""
-import base64
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -61,7 +62,7 @@ def secret(folder):
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory):
     made = Certificates(tmp_path_factory.mktemp("tls") / "certs")
-    made.sign("here", "ca", f"{HERE},IP:{V4},IP:10.0.0.7")
+    made.sign("here", "ca", ",".join([HERE, f"IP:{V4}", *(f"IP:10.0.0.{n}" for n in (1, 2, 3, 7))]))
     return made
 
 
@@ -235,6 +236,129 @@ def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
         for process in servers.values():
             process.send_signal(signal.SIGTERM)
         assert [process.wait(PATIENCE) for process in servers.values()] == [0] * len(servers)
+
+
+@pytest.fixture
+def node(folder, cold, certs):
+    """Starts one of several nodes, in a folder that may have been made by clone."""
+
+    def make(name, **options):
+        server = cold(clock=None, requirepass="hush", replica_password="hush", tls_cert=certs["here.pem"],
+                      tls_key=certs["here.key"], tls_ca=certs["ca.pem"], **options)
+        server.options["data"] = server.data = folder / name
+        server.spawn()
+        await_log(server, " ready ")
+        return server
+
+    return make
+
+
+def clone(address, data, certs, monkeypatch):
+    monkeypatch.setenv("UNSEEN_PASSWORD", "hush")
+    run("clone", address, "-c", os.devnull, "--data", data, "--tls-ca", certs["ca.pem"])
+
+
+def login(address):
+    c = Client(address)
+    assert c.command("AUTH", "hush") == b"OK"
+    return c
+
+
+def fields(reply):
+    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
+
+
+def until(wanted):
+    deadline = time.monotonic() + PATIENCE
+    while not (got := wanted()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return got
+
+
+def test_who_was_told_tls_never_speaks_plain(folder, network, node, certs, monkeypatch):
+    """The replica was told so by its clone alone. Then a peer of a version before this says where the next primary is."""
+    network("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    first = node("a", listen="127.0.0.1:7001, tls://10.0.0.1:7443")
+    clone("tls://10.0.0.1:7443", folder / "b", certs, monkeypatch)
+    second = node("b", listen="127.0.0.1:7002, tls://10.0.0.2:7443")
+    with login(("127.0.0.1", 7001)) as a, login(("127.0.0.1", 7002)) as b:
+        # Each is named as others reach it, and not by the address that it has on its own machine.
+        replicas = until(lambda: fields(a.command("REPLICA", "STATUS"))["replicas"])
+        until(lambda: fields(fields(a.command("REPLICA", "STATUS"))["replicas"][0])["connected"])
+        assert fields(replicas[0])["address"] in (b"", b"tls://10.0.0.2:7443")
+        assert a.command("ROLE")[2][0][:2] == [b"10.0.0.2", b"7443"]
+        assert fields(a.command("REPLICA", "STATUS"))["address"] == b"tls://10.0.0.1:7443"
+        with pytest.raises(RespError, match="tls://10.0.0.1:7443 takes writes"):
+            b.command("PLAYED", "u", "b")
+        for address in ("0.0.0.0:1", "[::]:1", "10.0.0.3"):  # which lead nowhere, or are none
+            with pytest.raises(RespError) if ":" not in address else contextlib.nullcontext():
+                a.command("REPLICA", "HELLO", 3, "00000000000000ff", 1, address)
+    heard = []
+    listener = socket.create_server(("10.0.0.3", 7444))
+
+    def listen():
+        with contextlib.suppress(OSError):
+            while True:
+                conn, _ = listener.accept()
+                with conn:
+                    heard.append(conn.recv(4096))
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    assert first.stop() == 0
+    try:
+        for _ in range(2):  # and after a restart
+            with login(("127.0.0.1", 7002)) as b:
+                b.command("REPLICA", "MEET", 7, "ffffffffffffffff", "10.0.0.3:7444")
+                assert fields(b.command("REPLICA", "STATUS"))["leader_address"] == b"tls://10.0.0.3:7444"
+                with pytest.raises(RespError, match="tls://10.0.0.3:7444 takes writes"):
+                    b.command("PLAYED", "u", "b")
+            until(lambda: heard)
+            assert all(data.startswith(b"\x16\x03") for data in heard), heard
+            heard.clear()
+            assert second.stop() == 0
+            second.spawn()
+            until(lambda: second.log().count(" ready ") > 1)
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+        second.stop()
+
+
+def test_no_node_is_named_by_an_address_that_leads_nowhere(folder, network, node, certs, monkeypatch):
+    network("10.0.0.1", "10.0.0.2")
+    done = run("check-config", "-c", os.devnull, "--listen", "0.0.0.0:7001", "--requirepass", "x", "--replica-of",
+               "10.0.0.2:7979", check=False)
+    assert done.returncode != 0 and b"set address in the section [replica]" in done.stderr
+    first = node("a", listen="0.0.0.0:7001")  # nobody knows yet that there will be others
+    clone("10.0.0.1:7001", folder / "b", certs, monkeypatch)
+    second = node("b", listen="[::]:7002")
+    await_log(second, "can't be told how to reach this node: set address")
+    with login(("127.0.0.1", 7001)) as a, login(("127.0.0.1", 7002)) as b:
+        until(lambda: fields(b.command("REPLICA", "STATUS"))["follower"][1] == b"in step")
+        assert fields(a.command("REPLICA", "STATUS"))["address"] == b""
+        run("promote", "-c", os.devnull, "--to", "10.0.0.2:7002")
+        with pytest.raises(RespError, match="READONLY .*: another node has taken over in term 2"):
+            a.command("PLAYED", "u", "b")
+        assert a.command("ROLE")[1] == b""
+    assert "0.0.0.0" not in second.log().partition(" ready ")[2] and first.stop() == 0 and second.stop() == 0
+    # With an address both are named.
+    second.options["replica_address"] = "10.0.0.2:7002"
+    second.spawn()
+    first.spawn()
+    for server in (first, second):
+        until(lambda: server.log().count(" ready ") == 2)
+    with login(("127.0.0.1", 7001)) as a:
+        a.command("REPLICA", "MEET", 3, "ffffffffffffffff", "10.0.0.2:7002")
+        with pytest.raises(RespError, match="READONLY .*: 10.0.0.2:7002 has taken over"):
+            a.command("PLAYED", "u", "b")
+    with login(("10.0.0.1", 7001)) as a:  # somebody elsewhere, whose loopback is another one
+        a.command("REPLICA", "MEET", 4, "ffffffffffffffff", "127.0.0.1:7002")
+        with pytest.raises(RespError, match="READONLY .*: another node has taken over in term 4"):
+            a.command("PLAYED", "u", "b")
+    assert first.stop() == 0 and second.stop() == 0
 
 
 def test_a_reader_as_front_has_it(folder, network, monkeypatch, secret):

@@ -48,9 +48,15 @@ def test_configuration_and_scripts(objects, tmp_path):
     data = objects["ConfigMap", "unseen"]["data"]
     config = tmp_path / "unseen.conf"
     config.write_text(data["unseen.conf"])
-    done = subprocess.run([UNSEEN, "check-config", "-c", config], capture_output=True, text=True,
-                          env={"UNSEEN_REQUIREPASS": "secret"})
+    (container,) = objects["StatefulSet", "unseen"]["spec"]["template"]["spec"]["containers"]
+    given = {e["name"]: e.get("value") for e in container["env"]}
+    assert given["UNSEEN_REPLICA_ADDRESS"] == "$(POD).unseen:7979" and "POD" in given
+    environment = {"UNSEEN_REQUIREPASS": "secret", "UNSEEN_REPLICA_ADDRESS": "unseen-0.unseen:7979"}
+    done = subprocess.run([UNSEEN, "check-config", "-c", config], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+    del environment["UNSEEN_REPLICA_ADDRESS"]
+    done = subprocess.run([UNSEEN, "check-config", "-c", config], capture_output=True, text=True, env=environment)
+    assert done.returncode != 0 and "set address" in done.stderr
     script = tmp_path / "clone"
     script.write_text(data["clone"])
     assert subprocess.run(["sh", "-n", script]).returncode == 0

@@ -90,6 +90,7 @@ unit_tests = \
 	tests/unit/test_rados_night \
 	tests/unit/test_rados_server \
 	tests/unit/test_rados_walk \
+	tests/unit/test_reach \
 	tests/unit/test_read_through \
 	tests/unit/test_recover \
 	tests/unit/test_relay \

@@ -800,7 +800,13 @@ static void test_values(void **state)
         {"replica_of", "a:1,b:1", "expected host:port"},
         {"replica_of", "me:secret@host:1", "they go into replica_user and replica_password"},
         {"replica_address", "host:7979", NULL},
-        {"replica_address", "tls://host:7979", "replica_address is \"tls://host:7979\", expected host:port"},
+        {"replica_address", "tls://host:7979", NULL},
+        {"replica_address", "http://host:7979", "is \"http://host:7979\", expected host:port or tls://host:port"},
+        {"replica_address", "a host:7979", "is \"a host:7979\", expected host:port"},
+        {"replica_address", "0.0.0.0:7979", "nobody can connect to all addresses"},
+        {"replica_address", "tls://[::]:7979", "nobody can connect to all addresses"},
+        {"replica_address", "0:7979", "nobody can connect to all addresses"},
+        {"replica_address", "[::ffff:0.0.0.0]:7979", "nobody can connect to all addresses"},
         {"replica_failover", "no", NULL},
         {"replica_failover", "in-step", "replica_failover is in-step, but registry_consul is empty"},
         {"replica_failover", "lossy", "replica_failover is lossy, but registry_consul is empty"},
@@ -824,11 +830,45 @@ static void test_values(void **state)
         config_defaults(&cfg);
         assert_int_equal(config_set(&cfg, cases[i].name, cases[i].value, NULL), 0);
         int code = config_validate(&cfg, &err);
-        assert_int_equal(code, cases[i].problem == NULL ? 0 : ERR_INVALID);
-        if (cases[i].problem != NULL && strstr(err.text, cases[i].problem) == NULL) {
+        if (code != (cases[i].problem == NULL ? 0 : ERR_INVALID) ||
+            (cases[i].problem != NULL && strstr(err.text, cases[i].problem) == NULL)) {
             fail_msg("%s: %s", cases[i].value, err.text);
         }
         assert_null(strstr(err.text, "secret"));
+    }
+}
+
+/* Whoever is one of several must have an address that the others can be told. */
+static void test_a_wildcard_among_others(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *listen, *name, *value, *address;
+        bool good;
+    } cases[] = {
+        {"0.0.0.0:7979", "replica_ack", "local", "", true}, /* alone */
+        {"0.0.0.0:7979", "replica_ack", "replica", "", false},
+        {"[::]:7979", "replica_ack", "replica-strict", "", false},
+        {"[::ffff:0.0.0.0]:7979", "replica_of", "host:1", "", false},
+        {"tls://0.0.0.0:7979", "replica_hedge", "yes", "", false},
+        {"127.0.0.1:1,0.0.0.0:7979", "replica_of", "host:1", "", false},
+        {"0.0.0.0:7979,10.0.0.7:7980", "replica_of", "host:1", "", true},
+        {"0.0.0.0:7979", "replica_of", "host:1", "node-a:7979", true},
+        {"127.0.0.1:7979", "replica_of", "127.0.0.1:1", "", true},
+        {"none", "replica_of", "host:1", "", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config cfg;
+        struct err err = {0};
+        config_defaults(&cfg);
+        set(&cfg, "requirepass", "secret");
+        set(&cfg, "tls_cert", "/cert.pem");
+        set(&cfg, "unix_socket", "/run/s");
+        set(&cfg, "listen", cases[i].listen);
+        set(&cfg, cases[i].name, cases[i].value);
+        set(&cfg, "replica_address", cases[i].address);
+        assert_int_equal(config_validate(&cfg, &err), cases[i].good ? 0 : ERR_INVALID);
+        assert_true(cases[i].good || strstr(err.text, "set address in the section [replica]") != NULL);
     }
 }
 
@@ -867,6 +907,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_validate),
         cmocka_unit_test(test_the_old_redis),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_a_wildcard_among_others),
         cmocka_unit_test(test_one_second_tier),
         cmocka_unit_test(test_sample_is_committed),
         cmocka_unit_test(test_sample_loads),

@@ -162,7 +162,7 @@ static int begin(struct cloning *c, const struct store_node *self, struct err *e
     to.term = c->from.term > self->term ? c->from.term : self->term;
     to.promoted = false;
     to.leader = c->from.node;
-    snprintf(to.address, sizeof to.address, "%s", c->from.says[0] != '\0' ? c->from.says : c->address);
+    snprintf(to.address, sizeof to.address, "%s", c->address); /* as it was told, with TLS or without */
     c->copy.mark = INT64_MIN;
     return store_wait_node(c->store, &to, err);
 }

@@ -259,7 +259,7 @@ static int become(struct rejoining *r, bool follows, uint64_t run, uint64_t seq,
     to.term = r->to.term;
     to.promoted = false;
     to.leader = r->to.node;
-    snprintf(to.address, sizeof to.address, "%s", r->to.says[0] != '\0' ? r->to.says : r->address);
+    snprintf(to.address, sizeof to.address, "%s", r->address); /* as it was told, with TLS or without */
     int rc = store_wait_positions(r->store, &position, 1, err);
     return rc < 0 ? rc : store_wait_node(r->store, &to, err);
 }

@@ -62,6 +62,8 @@ static const char help[] =
     "  unseen serve --data ./data --listen none --unix-socket ./unseen.sock\n"
     "  unseen serve --front-only --front-redis 10.0.0.5:6379 --front-max-age 10s\n";
 
+enum { LISTENS_TEXT = CONFIG_ADDRESSES_MAX * SERVER_ADDRESS_TEXT };
+
 static const char unix_prefix[] = "unix:";
 
 static void block_signals(sigset_t *set)
@@ -100,16 +102,18 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
              (double)(clock_stopwatch_us() - started_us) / 1000);
 }
 
-/* Of RESP, on TCP; "" nowhere. */
-static const char *resp_address(const struct server *server, char out[SERVER_ADDRESS_TEXT])
+/* Of RESP, on TCP, as the option listen has them, with their real ports. */
+static const char *resp_addresses(const struct server *server, char out[LISTENS_TEXT])
 {
-    for (int i = 0; server_address(server, i, out, SERVER_ADDRESS_TEXT) >= 0; i++) {
-        if (strncmp(out, unix_prefix, sizeof unix_prefix - 1) != 0 && strncmp(out, "http", 4) != 0 &&
-            strncmp(out, "grpc", 4) != 0) {
-            return out;
+    char address[SERVER_ADDRESS_TEXT];
+    size_t len = 0;
+    out[0] = '\0';
+    for (int i = 0; server_address(server, i, address, sizeof address) >= 0; i++) {
+        if (strncmp(address, unix_prefix, sizeof unix_prefix - 1) != 0 && strncmp(address, "http", 4) != 0 &&
+            strncmp(address, "grpc", 4) != 0 && len + strlen(address) + 1 < LISTENS_TEXT) {
+            len += (size_t)sprintf(out + len, "%s%s", len > 0 ? "," : "", address);
         }
     }
-    out[0] = '\0';
     return out;
 }
 
@@ -216,7 +220,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     const struct config *cfg = &config->cfg;
     struct store *store;
     struct told told = {server, dedup};
-    char listens[SERVER_ADDRESS_TEXT];
+    char listens[LISTENS_TEXT];
     int64_t started_us = clock_stopwatch_us();
     int rc = open_store(config, &store, err);
     if (rc < 0) {
@@ -235,7 +239,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = pools_start(dedup, &dedup->pools, err);
     }
     if (rc == 0) {
-        rc = replica_start(dedup, resp_address(server, listens), &dedup->replica, err);
+        rc = replica_start(dedup, resp_addresses(server, listens), &dedup->replica, err);
     }
     if (rc == 0 && dedup->replica != NULL) {
         dedup->tier = second_tier(dedup->replica->second);
@@ -271,7 +275,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = register_server(dedup, server, err);
     }
     if (rc == 0) {
-        rc = serve_lease_start(dedup, resp_address(server, listens), err);
+        rc = serve_lease_start(dedup, err);
     }
     if (rc == 0) {
         log_ready(dedup, server, started_us);

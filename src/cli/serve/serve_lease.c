@@ -12,15 +12,15 @@
 #include "replica/follower.h"
 #include "replica/replica.h"
 
-static char own_address[LEASE_ADDRESS]; /* set before the thread starts */
-
 static void look(void *arg, struct lease_self *out)
 {
     const struct dedup *dedup = arg;
     struct store_node now;
     role_look(dedup->role, &now);
-    *out = (struct lease_self){
-        .primary = now.role == NODE_PRIMARY, .node = now.node, .term = now.term, .address = own_address};
+    *out = (struct lease_self){.primary = now.role == NODE_PRIMARY,
+                               .node = now.node,
+                               .term = now.term,
+                               .address = dedup->replica != NULL ? reach_shown(&dedup->replica->reach) : ""};
     if (now.role == NODE_REPLICA && dedup->replica != NULL && dedup->replica->follower != NULL) {
         struct follower_state f;
         follower_look(dedup->replica->follower, &f);
@@ -45,7 +45,14 @@ static void met(void *arg, uint64_t term, uint64_t node, const char *address)
 {
     const struct dedup *dedup = arg;
     struct err err = {0};
-    if (role_meet(dedup->role, term, node, address, &err) < 0) {
+    char reached[NODE_ADDRESS_TEXT] = "";
+    if (dedup->replica != NULL) {
+        if (reach_take_shown(&dedup->replica->reach, address, reached, &err) < 0) {
+            log_error("Consul names a primary by what is no address", "error=%s", log_quote_str(err.text));
+        }
+        reach_secure(&dedup->replica->reach, reached, reached);
+    }
+    if (role_meet(dedup->role, term, node, reached, &err) < 0) {
         log_error("Consul names another primary, and this node can't write that down", "error=%s",
                   log_quote_str(err.text));
     }
@@ -78,7 +85,6 @@ static int promote(void *arg, uint64_t term, struct err *err)
     struct promotion p = {.change = {.kind = CHANGE_PROMOTE, .force = true, .done = on_changed, .owner = &p},
                           .mutex = PTHREAD_MUTEX_INITIALIZER,
                           .ended = PTHREAD_COND_INITIALIZER};
-    snprintf(p.change.address, sizeof p.change.address, "%s", own_address);
     changer_put(dedup->replica->changer, &p.change);
     pthread_mutex_lock(&p.mutex);
     while (!p.done) {
@@ -99,13 +105,11 @@ int serve_lease_new(struct dedup *dedup, struct err *err)
     return lease_new(dedup->cfg, &hooks, &dedup->lease, err);
 }
 
-int serve_lease_start(const struct dedup *dedup, const char *address, struct err *err)
+int serve_lease_start(const struct dedup *dedup, struct err *err)
 {
     if (dedup->lease == NULL) {
         return 0;
     }
-    const char *given = dedup->cfg->replica_address;
-    snprintf(own_address, sizeof own_address, "%s", given[0] != '\0' ? given : address);
     if (dedup->replica != NULL && dedup->replica->ack != NULL) {
         ack_set_gatekeeper(dedup->replica->ack, lease_may_go_alone, lease_in_step_again, dedup->lease);
     }

@@ -8,8 +8,7 @@
 
 /* Before anybody can write: writes are held from here on, until the lock is ours. Nothing without replica_failover. */
 int serve_lease_new(struct dedup *dedup, struct err *err);
-/* Once this node answers, and has started what it is a replica or a primary with. address: where, if replica_address
- * says nothing. */
-int serve_lease_start(const struct dedup *dedup, const char *address, struct err *err);
+/* Once this node answers, and has started what it is a replica or a primary with. */
+int serve_lease_start(const struct dedup *dedup, struct err *err);
 
 #endif
