@@ -40,10 +40,4 @@ const char *time_text(int64_t unix_ms, char out[TIME_TEXT]);
  * than a millisecond is cut off. */
 bool time_parse(struct slice text, int64_t *unix_ms);
 
-/* As milliseconds such a time lies before March 1973, and as seconds between 1970 and the year 5138. */
-static inline bool time_looks_like_seconds(int64_t unix_ms)
-{
-    return unix_ms > 0 && unix_ms < INT64_C(100000000000);
-}
-
 #endif

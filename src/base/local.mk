@@ -56,6 +56,8 @@ libunseen_a_SOURCES += \
 	src/base/slice.h \
 	src/base/text.c \
 	src/base/text.h \
+	src/base/unix_time.c \
+	src/base/unix_time.h \
 	src/base/uses.h \
 	src/base/varint.h \
 	src/base/wire.c \

@@ -11,12 +11,9 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
+#include "base/unix_time.h"
 
-enum { AHEAD_MS = 24 * 3600 * 1000, AMOUNT_TEXT = 48 };
-
-/* Unix times of the years 1973 to 5138 in seconds; the same numbers are 1970 to 1973 in milliseconds. */
-#define SECONDS_MIN INT64_C(100000000)
-#define SECONDS_MAX INT64_C(100000000000)
+enum { AHEAD_MS = 24 * 3600 * 1000, AMOUNT_TEXT = 48, HINT_TEXT = 80 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg)
 {
@@ -126,11 +123,6 @@ static const char *amount_text(double ms, char out[AMOUNT_TEXT])
     return out;
 }
 
-static bool looks_like_seconds(int64_t ms)
-{
-    return ms >= SECONDS_MIN && ms < SECONDS_MAX;
-}
-
 static int oldest_month_kept(const struct dedup *d, int64_t earlier)
 {
     return month_of_ms(earlier) - (int)config_now(d->cfg)->retention;
@@ -140,7 +132,7 @@ bool dedup_past_retention(const struct dedup *d, int64_t at_ms)
 {
     int64_t later, earlier;
     d->store->ops->now(d->store, &later, &earlier);
-    return at_ms < month_start_ms(oldest_month_kept(d, earlier)) && !looks_like_seconds(at_ms);
+    return at_ms < month_start_ms(oldest_month_kept(d, earlier)) && unix_time_looks_like(at_ms, UNIX_MS) == NULL;
 }
 
 int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err)
@@ -164,8 +156,11 @@ int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool 
         *at = later;
         return 0;
     }
-    char amount[AMOUNT_TEXT], month[MONTH_TEXT];
-    const char *hint = looks_like_seconds(given_ms) ? "; it looks like seconds, and milliseconds were expected" : "";
+    char amount[AMOUNT_TEXT], month[MONTH_TEXT], hint[HINT_TEXT] = "";
+    const char *other = unix_time_looks_like(given_ms, UNIX_MS);
+    if (other != NULL) {
+        snprintf(hint, sizeof hint, "; it looks like %s, and milliseconds were expected", other);
+    }
     if (given_ms < oldest) {
         amount_text((double)oldest - (double)given_ms, amount);
         return err_set(err, ERR_RANGE, "event time %" PRId64 " is past retention, by %s: plays are kept from %s on%s",

@@ -6,6 +6,7 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 #include "dedup/dedup.h"
 #include "kafka/message_impl.h"
 
@@ -200,36 +201,6 @@ static const char *shown(struct slice text)
     return log_quote(slice_of(text.data, text.len < SHOWN_MAX ? text.len : SHOWN_MAX));
 }
 
-/* A decimal, cut off behind the thousandths; the result is in thousandths. */
-static bool read_decimal(struct slice text, int64_t *thousandths)
-{
-    size_t at = text.len > 0 && text.data[0] == '-', digits = 0, places = 0;
-    int64_t value = 0;
-    bool point = false;
-    for (size_t i = at; i < text.len; i++) {
-        if (text.data[i] == '.' && !point && digits > 0) {
-            point = true;
-            continue;
-        }
-        if (text.data[i] < '0' || text.data[i] > '9') {
-            return false;
-        }
-        digits++;
-        places += point;
-        if (places <= 3 &&
-            (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text.data[i] - '0', &value))) {
-            return false;
-        }
-    }
-    for (size_t i = places; i < 3; i++) {
-        if (__builtin_mul_overflow(value, 10, &value)) {
-            return false;
-        }
-    }
-    *thousandths = at > 0 ? -value : value;
-    return digits > 0 && text.data[text.len - 1] != '.';
-}
-
 static int read_time(const struct message_rules *rules, struct slice text, int64_t *at_ms, struct err *err)
 {
     static const char *const expected[] = {
@@ -237,22 +208,22 @@ static int read_time(const struct message_rules *rules, struct slice text, int64
         [KAFKA_TIME_S] = "unix time in seconds",
         [KAFKA_TIME_ISO] = "a time such as 2026-11-22T20:40:00Z",
     };
-    int64_t thousandths = 0;
-    bool good = rules->unit == KAFKA_TIME_ISO ? time_parse(text, at_ms) : read_decimal(text, &thousandths);
+    int64_t whole = 0;
+    int thousandths = 0;
+    bool good = rules->unit == KAFKA_TIME_ISO ? time_parse(text, at_ms) : unix_time_decimal(text, &whole, &thousandths);
     if (!good) {
         return err_set(err, ERR_INVALID, "time is %s, expected %s", shown(text), expected[rules->unit]);
     }
     if (rules->unit == KAFKA_TIME_ISO) {
         return 0;
     }
-    int64_t whole = thousandths / 1000;
-    if (rules->unit == KAFKA_TIME_MS && time_looks_like_seconds(whole)) {
-        return err_set(err, ERR_INVALID, "time is %s, which looks like seconds, expected milliseconds", shown(text));
+    enum unix_unit unit = rules->unit == KAFKA_TIME_S ? UNIX_S : UNIX_MS;
+    const char *other = unix_time_looks_like(whole, unit);
+    if (other != NULL) {
+        return err_set(err, ERR_INVALID, "time is %s, which looks like %s, expected %s", shown(text), other,
+                       unix_unit_name(unit));
     }
-    if (rules->unit == KAFKA_TIME_S && whole > 0 && !time_looks_like_seconds(whole)) {
-        return err_set(err, ERR_INVALID, "time is %s, which looks like milliseconds, expected seconds", shown(text));
-    }
-    *at_ms = rules->unit == KAFKA_TIME_S ? thousandths : whole;
+    *at_ms = unix_time_ms(whole, unit, thousandths);
     return 0;
 }
 

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 
 #include "base/calendar.h"
+#include "base/unix_time.h"
 #include "net/stream.h"
 
 enum { SCORE_TEXT = 64, WHOLE_DIGITS = 15, DAY_MS = 24 * 3600 * 1000 };
 
 /* No play was recorded before the year 2000: a smaller number is a counter, or seconds taken for milliseconds. */
 #define TIME_MIN_MS 946684800000.0
-#define TIME_MAX_MS 1e14
 
 bool legacy_key_user(const char *form, struct slice key, struct slice *user)
 {
@@ -216,16 +216,16 @@ enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slic
         return bad(why, score, "is no time");
     }
     double ms = floor(seconds ? number * 1000 : number);
-    if (ms < TIME_MIN_MS) {
-        return bad(why, score,
-                   !seconds && number * 1000 >= TIME_MIN_MS ? "looks like seconds, and legacy_score is ms"
-                                                            : "is no time since the year 2000");
-    }
-    if (ms > (double)times->newest_ms) {
-        return bad(why, score,
-                   seconds && number <= TIME_MAX_MS && number >= TIME_MIN_MS
-                       ? "looks like milliseconds, and legacy_score is s"
-                       : "lies more than a day ahead");
+    if (ms < TIME_MIN_MS || ms > (double)times->newest_ms) {
+        const char *other = number < 9e18 && number * 1000 >= TIME_MIN_MS
+                                ? unix_time_looks_like((int64_t)number, seconds ? UNIX_S : UNIX_MS)
+                                : NULL;
+        if (other != NULL) {
+            char what[64];
+            snprintf(what, sizeof what, "looks like %s, and legacy_score is %s", other, seconds ? "s" : "ms");
+            return bad(why, score, what);
+        }
+        return bad(why, score, ms < TIME_MIN_MS ? "is no time since the year 2000" : "lies more than a day ahead");
     }
     *at_ms = (int64_t)ms;
     return *at_ms < times->oldest_ms ? LEGACY_TIME_OLD : LEGACY_TIME_GOOD;

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 #include "base/varint.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
@@ -420,6 +421,59 @@ static void test_time_text(void **state)
     assert_string_equal(time_text(INT64_C(951782400000), text), "2000-02-29T00:00:00.000Z");
     time_text(INT64_MIN, text);
     time_text(INT64_MAX, text);
+}
+
+/* Each unit has numbers of its own, and names those of the others. */
+static void test_unix_time(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t first, last; /* of those that look like it, after 1973 */
+        int64_t value, ms;
+    } units[] = {
+        [UNIX_S] = {1, INT64_C(99999999999), 1795255200, INT64_C(1795255200000)},
+        [UNIX_MS] = {INT64_C(100000000000), INT64_C(99999999999999), INT64_C(1795255200123), INT64_C(1795255200123)},
+        [UNIX_US] = {INT64_C(100000000000000), INT64_C(99999999999999999), INT64_C(1795255200123999),
+                     INT64_C(1795255200123)},
+        [UNIX_NS] = {INT64_C(100000000000000000), INT64_MAX, INT64_C(1795255200123999999), INT64_C(1795255200123)},
+    };
+    for (int i = UNIX_S; i <= UNIX_NS; i++) {
+        for (int j = UNIX_S; j <= UNIX_NS; j++) {
+            const char *other = i == j ? NULL : unix_unit_name((enum unix_unit)i);
+            assert_ptr_equal(unix_time_looks_like(units[i].first, (enum unix_unit)j), other);
+            assert_ptr_equal(unix_time_looks_like(units[i].last, (enum unix_unit)j), other);
+            assert_null(unix_time_looks_like(-units[i].last, (enum unix_unit)j));
+        }
+        assert_true(unix_time_ms(units[i].value, (enum unix_unit)i, 0) == units[i].ms);
+    }
+    assert_null(unix_time_looks_like(0, UNIX_MS));
+    assert_true(unix_time_ms(INT64_MAX, UNIX_S, 0) == INT64_MAX && unix_time_ms(INT64_MIN, UNIX_S, 0) == INT64_MIN);
+
+    static const struct {
+        const char *text;
+        int64_t ms; /* as seconds; 0: no decimal */
+    } decimals[] = {
+        {"1795255200.25", INT64_C(1795255200250)},
+        {"1795255200.1239", INT64_C(1795255200123)},
+        {"-5.5", -5500},
+        {"-0.001", -1},
+        {"7", 7000},
+        {"", 0},
+        {"-", 0},
+        {".5", 0},
+        {"5.", 0},
+        {"1.2.3", 0},
+        {"1e3", 0},
+        {"9223372036854775807", INT64_MAX},
+        {"9223372036854775808", 0},
+    };
+    for (size_t i = 0; i < sizeof decimals / sizeof *decimals; i++) {
+        int64_t whole;
+        int thousandths;
+        bool good = unix_time_decimal(slice_str(decimals[i].text), &whole, &thousandths);
+        assert_int_equal(good, decimals[i].ms != 0);
+        assert_true(!good || unix_time_ms(whole, UNIX_S, thousandths) == decimals[i].ms);
+    }
 }
 
 static void test_month_parse(void **state)
@@ -844,6 +898,7 @@ int main(void)
         cmocka_unit_test(test_months),
         cmocka_unit_test(test_months_like_libc),
         cmocka_unit_test(test_time_text),
+        cmocka_unit_test(test_unix_time),
         cmocka_unit_test(test_month_parse),
         cmocka_unit_test(test_zone),
         cmocka_unit_test(test_quote),

@@ -291,6 +291,11 @@ static void test_event_time_absurd(void **state)
     assert_int_equal(dedup_event_time(&dedup, fake.later / 1000, &at, &skewed, &err), ERR_RANGE);
     assert_non_null(strstr(err.text, "past retention, by 20553 days"));
     assert_non_null(strstr(err.text, "it looks like seconds"));
+    assert_int_equal(dedup_event_time(&dedup, fake.later * 1000, &at, &skewed, &err), ERR_RANGE);
+    assert_non_null(strstr(err.text, "ahead of the server's clock: at most 1 day is taken; it looks like microseconds, "
+                                     "and milliseconds were expected"));
+    assert_int_equal(dedup_event_time(&dedup, fake.later * 1000000, &at, &skewed, &err), ERR_RANGE);
+    assert_non_null(strstr(err.text, "it looks like nanoseconds, and milliseconds were expected"));
     assert_int_equal(dedup_event_time(&dedup, 0, &at, &skewed, &err), ERR_RANGE);
     assert_null(strstr(err.text, "seconds"));
     assert_int_equal(dedup_event_time(&dedup, INT64_MIN, &at, &skewed, &err), ERR_RANGE);

@@ -15,9 +15,9 @@
 
 #include <stdlib.h>
 
-#include "base/calendar.h"
 #include "base/csv.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 #include "cli/import/import_json.h"
 #include "dedup/dedup.h"
 
@@ -124,9 +124,10 @@ static int parse_time(struct slice text, int64_t *at_ms, struct err *err)
         return err_set(err, ERR_INVALID, "unix_ms is %s, out of range", log_quote(shown));
     }
     *at_ms = negative ? -(int64_t)value : (int64_t)value;
-    if (time_looks_like_seconds(*at_ms)) {
-        return err_set(err, ERR_INVALID, "unix_ms is %s, which looks like seconds, expected milliseconds",
-                       log_quote(shown));
+    const char *other = unix_time_looks_like(*at_ms, UNIX_MS);
+    if (other != NULL) {
+        return err_set(err, ERR_INVALID, "unix_ms is %s, which looks like %s, expected milliseconds", log_quote(shown),
+                       other);
     }
     return 0;
 }
