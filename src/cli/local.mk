@@ -74,6 +74,8 @@ libunseen_a_SOURCES += \
 	src/cli/import/follow_file.c \
 	src/cli/import/follow_file.h \
 	src/cli/import/import.c \
+	src/cli/import/import_escapes.c \
+	src/cli/import/import_escapes.h \
 	src/cli/import/import_impl.h \
 	src/cli/import/import_input.c \
 	src/cli/import/import_input.h \
@@ -83,8 +85,12 @@ libunseen_a_SOURCES += \
 	src/cli/import/import_letters.h \
 	src/cli/import/import_reader.c \
 	src/cli/import/import_reader.h \
+	src/cli/import/import_rejects.c \
+	src/cli/import/import_rejects.h \
 	src/cli/import/import_remote.c \
 	src/cli/import/import_remote.h \
+	src/cli/import/import_rules.c \
+	src/cli/import/import_rules.h \
 	src/cli/import/import_tally.c \
 	src/cli/import/import_tally.h \
 	src/cli/import/letters.c \

@@ -303,3 +303,19 @@ def test_import_keeps_what_the_server_knew(make_server, folder):
         assert c.command("UNSEEN", "u1", "staged", "sent", "a", "b", "x") == [b"x"]
         with pytest.raises(RespError):
             c.command("PLAYED", "u1", "")
+
+
+def test_what_a_forget_drops_is_not_loaded(make_server, folder):
+    """Neither into a server nor into its folder, and the exit code says so when nothing else was."""
+    server = make_server()
+    with server.client() as c:
+        c.command("FORGET", "u")
+    plays = folder / "plays.tsv"
+    for where in (["--to", f"127.0.0.1:{server.port}"], ["--data", server.data]):
+        for more, code in (("", 1), (f"{int(START) - 1000}\tv\ta\n", 0)):
+            plays.write_text(f"{int(START) - 1000}\tu\ta\n" + more)
+            done = run("import", *where, "--test-clock", START, "--json", plays, check=False)
+            told = json.loads(done.stdout)
+            assert (told["events"], told["forgotten"], done.returncode) == (1 - code, 1, code)
+        if where[0] == "--to":
+            server.stop()

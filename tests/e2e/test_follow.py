@@ -1,6 +1,7 @@
 """`unseen import --follow`: a pipe without end and a file that grows, through the ends of the server and of itself."""
 import array
 import fcntl
+import gzip
 import json
 import os
 import signal
@@ -280,6 +281,70 @@ def test_a_damaged_state_is_named(server, folder):
     (folder / "plays.log.follow").write_text("rubbish")
     done = run("import", "--follow", "--to", f"127.0.0.1:{server.port}", path, check=False)
     assert done.returncode == 1 and "plays.log.follow is no state of --follow" in done.stderr.decode()
+
+
+def test_a_named_pipe(server, folder, follow):
+    """Writers come and go: each one's lines are an input, also packed ones, and half a line is one at its end."""
+    path = folder / "pipe"
+    os.mkfifo(path)
+    p = follow(server, path)
+    for text, item in [(lines("u", "a").encode(), "a"), (lines("u", "b").encode()[:-1], "b"),
+                       (gzip.compress(lines("u", "c").encode()), "c"), (b"what?\n" + lines("u", "d").encode(), "d")]:
+        with open(path, "wb") as writer:  # waits for its reader
+            writer.write(text)
+        until(p, lambda: seen(server, "u", item))
+    done = end(p)
+    assert done["events"] == 4 and done["malformed"] == 1 and done["problems"][0]["line"] == 1
+    assert not (folder / "pipe.follow").exists()
+
+
+def test_a_pipe_without_a_name_ends(server, folder, follow):
+    reader, writer = os.pipe()
+    os.write(writer, lines("u", "a").encode())
+    os.close(writer)
+    done = run("import", "--follow", "--to", f"127.0.0.1:{server.port}", "--test-clock", START, f"/dev/fd/{reader}",
+               pass_fds=[reader])
+    os.close(reader)
+    assert "1 event is durable" in done.stderr.decode() and seen(server, "u", "a")
+
+
+@pytest.mark.parametrize("name, said", [
+    ("plays.gz", "packed with gzip, and --follow reads plain lines"), ("plays.zst", "packed with zstd"),
+    ("folder", "a folder, and --follow reads a file, a pipe or standard input"), ("/dev/null", "/dev/null: a device")])
+def test_what_can_not_be_followed(server, folder, name, said):
+    (folder / "folder").mkdir()
+    (folder / "plays.gz").write_bytes(gzip.compress(lines("u", "a").encode()))
+    (folder / "plays.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00")
+    state = folder / "state"
+    done = run("import", "--follow", "--to", f"127.0.0.1:{server.port}", "--state", state, folder / name, check=False)
+    assert done.returncode == 1 and said in done.stderr.decode()
+
+
+def test_a_file_that_becomes_packed(server, folder, follow):
+    path = folder / "plays"
+    path.write_text(lines("u", "a"))
+    p = follow(server, path)
+    until(p, lambda: seen(server, "u", "a"))
+    path.rename(folder / "plays.1")
+    path.write_bytes(gzip.compress(lines("u", "b").encode()))
+    assert p.wait(PATIENCE) == 1 and "packed with gzip" in p.said()
+
+
+def test_rejects_of_a_follower(server, folder, follow):
+    """A restart goes on behind those that are there; escapes and columns hold for all inputs."""
+    path, rejects = folder / "plays", folder / "rejects"
+    path.write_text(f"u\ta\\\\b\t{START}\nu\tx\tsoon\n")
+    how = ("--columns", "user,item,time", "--escapes", "psql", "--rejects", rejects)
+    p = follow(server, path, *how)
+    until(p, lambda: seen(server, "u", "a\\b"))
+    end(p)
+    with open(path, "a") as f:
+        f.write(f"\\N\tx\t{START}\nu\tc\t{START}\n")
+    p = follow(server, path, *how)
+    until(p, lambda: seen(server, "u", "c"))
+    assert end(p)["malformed"] == 1
+    got = rejects.read_text().splitlines()
+    assert [line.split("\t")[0] for line in got] == [f"{path}:2", f"{path}:3"] and "user (column 1) is NULL" in got[1]
 
 
 @pytest.mark.parametrize("args, said", [

@@ -1,5 +1,6 @@
 /* The import reader: any bytes, cut anywhere, give events and malformed lines that keep the rules, and the same ones as
- * in one piece. The first byte chooses the format (low two bits) and how the rest is cut. */
+ * in one piece. The first byte chooses the format (low two bits), how the rest is cut, and for TSV whose
+ * escapes it has. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -37,15 +38,16 @@ static void drain(struct import_reader *r, struct outcome *o)
             CHECK(r->err.code == ERR_INVALID && r->err.text[0] != '\0');
             add(o, r->err.text, strlen(r->err.text));
         }
+        add(o, r->raw.data, r->raw.len);
     }
 }
 
 /* step 0: as much as fits; else pieces of 1 up to step bytes. */
-static struct outcome read_all(enum import_format format, const uint8_t *data, size_t size, size_t step)
+static struct outcome read_all(const struct import_rules *rules, const uint8_t *data, size_t size, size_t step)
 {
     struct import_reader r;
     struct outcome o = {0, 0};
-    CHECK(import_reader_init(&r, format) == 0);
+    CHECK(import_reader_init(&r, rules) == 0);
     size_t piece = step;
     for (size_t used = 0;;) {
         size_t room;
@@ -73,9 +75,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) {
         return 0;
     }
-    enum import_format format = (enum import_format)(data[0] & 3);
-    struct outcome whole = read_all(format, data + 1, size - 1, 0);
-    struct outcome cut = read_all(format, data + 1, size - 1, 1 + (data[0] >> 2));
+    struct import_rules rules;
+    import_rules_init(&rules);
+    rules.format = (enum import_format)(data[0] & 3);
+    rules.keep = true;
+    if (rules.format == IMPORT_TSV) {
+        rules.escapes = (enum import_escapes)((data[0] >> 2) % (IMPORT_ESCAPES_CLICKHOUSE + 1));
+    }
+    struct outcome whole = read_all(&rules, data + 1, size - 1, 0);
+    struct outcome cut = read_all(&rules, data + 1, size - 1, 1 + (data[0] >> 2));
     CHECK(whole.digest == cut.digest);
     return 0;
 }

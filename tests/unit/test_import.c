@@ -59,11 +59,11 @@ static void finish(struct import_reader *r, struct buf *out)
 }
 
 /* The transcript when the bytes come in two pieces (the first of `split` bytes), or one by one (SIZE_MAX). */
-static char *transcript(enum import_format format, struct slice text, size_t split)
+static char *transcript(const struct import_rules *rules, struct slice text, size_t split)
 {
     struct import_reader r;
     struct buf out = {0};
-    assert_int_equal(import_reader_init(&r, format), 0);
+    assert_int_equal(import_reader_init(&r, rules), 0);
     if (split == SIZE_MAX) {
         for (size_t i = 0; i < text.len; i++) {
             put(&r, text.data + i, 1, &out);
@@ -77,19 +77,40 @@ static char *transcript(enum import_format format, struct slice text, size_t spl
     return out.data;
 }
 
-static void expect(enum import_format format, struct slice text, const char *expected)
+static void expect_by(const struct import_rules *rules, struct slice text, const char *expected)
 {
     for (size_t split = 0; split <= text.len; split++) {
-        char *got = transcript(format, text, split);
+        char *got = transcript(rules, text, split);
         if (strcmp(got, expected) != 0) {
             print_error("split at %zu of %s\n", split, log_quote(text));
         }
         assert_string_equal(got, expected);
         free(got);
     }
-    char *got = transcript(format, text, SIZE_MAX);
+    char *got = transcript(rules, text, SIZE_MAX);
     assert_string_equal(got, expected);
     free(got);
+}
+
+static struct import_rules rules_of(enum import_format format)
+{
+    struct import_rules rules;
+    import_rules_init(&rules);
+    rules.format = format;
+    return rules;
+}
+
+static void expect(enum import_format format, struct slice text, const char *expected)
+{
+    struct import_rules rules = rules_of(format);
+    expect_by(&rules, text, expected);
+}
+
+static void expect_escapes(enum import_escapes escapes, struct slice text, const char *expected)
+{
+    struct import_rules rules = rules_of(IMPORT_TSV);
+    rules.escapes = escapes;
+    expect_by(&rules, text, expected);
 }
 
 #define TEXT(literal) slice_of("" literal, sizeof(literal) - 1)
@@ -223,6 +244,180 @@ static void test_no_format_yet(void **state)
     expect(IMPORT_AUTO, TEXT("\r\n\n\r"), "");
 }
 
+/* What psql, mysql and ClickHouse print and read. The first two lines are PostgreSQL 15's, byte for byte. */
+static void test_escapes(void **state)
+{
+    (void)state;
+    expect_escapes(IMPORT_ESCAPES_PSQL,
+                   TEXT("1383782400000\tu1\tC:\\\\media\\\\new\n"
+                        "1383782400001\t\\N\tanonymous\n"
+                        "1383782400002\tu1\t\\N\n"
+                        "1383782400003\tu1\ttwo\\tcolumns\\nand\\rall\\b\\f\\v\n"
+                        "1383782400004\tu1\t\\101\\x42\\x4g\\7\\'\\m\\\\N\n"
+                        "1383782400005\tu1\tcut\\x\n"
+                        "\\N\tu1\tx\n"
+                        "1383782400006\tNULL\t\\\\.\n"
+                        "\\.\n"),
+                   "1: 1383782400000 \"u1\" \"C:\\x5cmedia\\x5cnew\"\n"
+                   "2: user (column 2) is NULL\n"
+                   "3: item (column 3) is NULL\n"
+                   "4: 1383782400003 \"u1\" \"two\\x09columns\\x0aand\\x0dall\\x08\\x0c\\x0b\"\n"
+                   "5: 1383782400004 \"u1\" \"AB\\x04g\\x07'm\\x5cN\"\n"
+                   "6: item (column 3) has an escape that is cut off\n"
+                   "7: unix_ms (column 1) is NULL\n"
+                   "8: 1383782400006 \"NULL\" \"\\x5c.\"\n");
+    expect_escapes(IMPORT_ESCAPES_MYSQL,
+                   TEXT("at\tuser\titem\n"
+                        "1383782400000\tu1\tC:\\\\media\\\\new\n"
+                        "1383782400001\tNULL\ta\n"
+                        "1383782400002\t\\N\ta\n"
+                        "1383782400003\tu1\ta\\0b\\Zc\\td\\ne\\x41\n"
+                        "1383782400004\tu\\\t1\tone\\\nline\n"
+                        "1383782400005\tu1\tends\\\\\n"
+                        "1383782400006\tu1\tlast\\"),
+                   "2: 1383782400000 \"u1\" \"C:\\x5cmedia\\x5cnew\"\n"
+                   "3: user (column 2) is NULL\n"
+                   "4: user (column 2) is NULL\n"
+                   "5: 1383782400003 \"u1\" \"a\\x00b\\x1ac\\x09d\\x0aex41\"\n"
+                   "6: 1383782400004 \"u\\x091\" \"one\\x0aline\"\n"
+                   "8: 1383782400005 \"u1\" \"ends\\x5c\"\n"
+                   "9: item (column 3) has an escape that is cut off\n");
+    expect_escapes(IMPORT_ESCAPES_CLICKHOUSE,
+                   TEXT("1383782400000\tu1\tit\\'s \\\\new\\t\\n\\0\\b\\f\\r\n"
+                        "1383782400001\t\\N\ta\n"
+                        "1383782400002\tNULL\t100\\%\\x41\\a\\e\\N.\n"
+                        "1383782400003\tu1\t\\x4\n"),
+                   "1: 1383782400000 \"u1\" \"it's \\x5cnew\\x09\\x0a\\x00\\x08\\x0c\\x0d\"\n"
+                   "2: user (column 2) is NULL\n"
+                   "3: 1383782400002 \"NULL\" \"100\\x5c%A\\x07\\x1b.\"\n"
+                   "4: item (column 3) has an escape that is cut off\n");
+    expect_escapes(IMPORT_ESCAPES_NONE, TEXT("1383782400000\t\\N\tC:\\new\n1383782400001\tNULL\ta\\\n"),
+                   "1: 1383782400000 \"\\x5cN\" \"C:\\x5cnew\"\n"
+                   "2: 1383782400001 \"NULL\" \"a\\x5c\"\n");
+}
+
+/* Nothing in a file tells C:\new, written as it is, from a C: and a newline. */
+static void test_escapes_without_a_word(void **state)
+{
+    (void)state;
+    static const char ask[] =
+        ": say with --escapes psql, mysql or clickhouse who wrote it, or with --escapes none that it "
+        "stands for itself\n";
+    char expected[1024];
+    snprintf(expected, sizeof expected,
+             "1: 1383782400000 \"u1\" \"a\"\n2: item (column 3) holds a backslash%s3: user (column 2) is NULL\n"
+             "4: user (column 2) is the word NULL%s5: user (column 2) holds a backslash%s",
+             ask, ask, ask);
+    expect(IMPORT_AUTO,
+           TEXT("1383782400000\tu1\ta\n1383782400000\tu1\tC:\\\\new\n1383782400000\t\\N\ta\n1383782400000\tNULL\ta\n"
+                "1383782400000\tu\\1\ta\n"),
+           expected);
+    /* RFC 4180 has no escapes; ClickHouse's CSV has a NULL. */
+    expect(
+        IMPORT_CSV,
+        TEXT("1383782400000,u\\1,C:\\new\n1383782400000,\\N,a\n1383782400000,\"\\N\",\"a\"\n1383782400000,\"u\",\\N\n"),
+        "1: 1383782400000 \"u\\x5c1\" \"C:\\x5cnew\"\n"
+        "2: user (column 2) is NULL\n"
+        "3: 1383782400000 \"\\x5cN\" \"a\"\n"
+        "4: item (column 3) is NULL\n");
+}
+
+static void test_columns(void **state)
+{
+    (void)state;
+    struct import_rules rules = rules_of(IMPORT_AUTO);
+    struct err err;
+    assert_int_equal(import_columns_parse("user,-,item,-,time", &rules.columns, &err), 0);
+    expect_by(&rules,
+              TEXT("user_id,plan,video,\"n\\\",watched\n"
+                   "u1,\\N,\"i,1\",x,1383782400000\n"
+                   "u1,free,i2,x,soon\n"
+                   "u1,free,i2,1383782400000\n"
+                   "u1,\"\\N\",\\N,\"x\",1383782400000\n"),
+              "2: 1383782400000 \"u1\" \"i,1\"\n"
+              "3: unix_ms is \"soon\", expected a whole number of milliseconds since 1970\n"
+              "4: expected 5 fields (user,-,item,-,time) separated by commas, found 4\n"
+              "5: item (column 3) is NULL\n");
+    rules.format = IMPORT_TSV;
+    expect_by(&rules, TEXT("u1\tC:\\x\ti\t\\N\t1383782400000\n"), "1: 1383782400000 \"u1\" \"i\"\n");
+    rules.format = IMPORT_AUTO;
+    expect_by(&rules, TEXT("{\"unix_ms\":1383782400000,\"user\":\"u\",\"item\":\"i\"}\n"),
+              "1: a line of NDJSON, which names its fields, and --columns is for TSV and CSV\n");
+    static const char *const wrong[][2] = {
+        {"", "'' is none of time, user, item and -"},
+        {"time,user", "item is missing"},
+        {"time,user,item,", "'' is none of time, user, item and -"},
+        {"time,user,item,user", "user is named twice"},
+        {"time, user,item", "' user' is none of time, user, item and -"},
+        {"-", "time is missing"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(import_columns_parse(wrong[i][0], &rules.columns, &err), ERR_INVALID);
+        assert_string_equal(err.text, wrong[i][1]);
+    }
+    char many[2 * IMPORT_COLUMNS_MAX + 32] = "time,user,item";
+    while (strlen(many) < 14 + 2 * (IMPORT_COLUMNS_MAX - 3)) {
+        strcat(many, ",-");
+    }
+    assert_int_equal(import_columns_parse(many, &rules.columns, &err), 0);
+    assert_int_equal(import_columns_parse(strcat(many, ",-"), &rules.columns, &err), ERR_INVALID);
+}
+
+static void test_time_units(void **state)
+{
+    (void)state;
+    static const struct {
+        enum unix_unit unit;
+        const char *name, *good, *other, *reason;
+    } units[] = {
+        {UNIX_S, "unix_s", "1383782400", "1383782400000", "which looks like milliseconds, expected seconds"},
+        {UNIX_S, "unix_s", "1383782400.0009", "soon", "expected a number of seconds since 1970"},
+        {UNIX_MS, "unix_ms", "1383782400000", "1383782400000000",
+         "which looks like microseconds, expected milliseconds"},
+        {UNIX_US, "unix_us", "1383782400000999", "1383782400000",
+         "which looks like milliseconds, expected microseconds"},
+        {UNIX_US, "unix_us", "1383782400000999", "1.5", "expected a whole number of microseconds since 1970"},
+        {UNIX_NS, "unix_ns", "1383782400000999999", "1383782400", "which looks like seconds, expected nanoseconds"},
+    };
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        struct import_rules rules = rules_of(IMPORT_AUTO);
+        char text[256], expected[256];
+        rules.unit = units[i].unit;
+        snprintf(text, sizeof text, "%s,user,item\n%s,u,i\n%s,u,i\n", units[i].name, units[i].good, units[i].other);
+        snprintf(expected, sizeof expected, "2: 1383782400000 \"u\" \"i\"\n3: %s is \"%s\", %s\n", units[i].name,
+                 units[i].other, units[i].reason);
+        expect_by(&rules, slice_str(text), expected);
+        snprintf(text, sizeof text, "{\"%s\":%s,\"user\":\"u\",\"item\":\"i\"}", units[i].name, units[i].good);
+        expect_by(&rules, slice_str(text), "1: 1383782400000 \"u\" \"i\"\n");
+    }
+}
+
+/* The bytes of each record, as they came, whatever decoding did to them. */
+static void test_raw(void **state)
+{
+    (void)state;
+    static const char text[] = "1383782400000,\"a \"\"b\"\"\",c\n\n1,\"two\nlines\",c\r\n1383782400000,x,y";
+    static const char *const raw[] = {"1383782400000,\"a \"\"b\"\"\",c", "1,\"two\nlines\",c\r", "1383782400000,x,y"};
+    struct import_rules rules = rules_of(IMPORT_CSV);
+    struct import_reader r;
+    struct import_event event;
+    size_t room, n = 0;
+    rules.keep = true;
+    assert_int_equal(import_reader_init(&r, &rules), 0);
+    memcpy(import_reader_room(&r, &room), text, sizeof text - 1);
+    import_reader_filled(&r, sizeof text - 1);
+    for (int pass = 0; pass < 2; pass++) {
+        while (import_reader_next(&r, &event) != IMPORT_MORE) {
+            assert_true(n < 3 && slice_eq(r.raw, slice_str(raw[n])));
+            n++;
+        }
+        import_reader_room(&r, &room);
+        import_reader_filled(&r, 0);
+    }
+    assert_int_equal(n, 3);
+    import_reader_free(&r);
+}
+
 static const struct {
     const char *line, *reason;
 } bad_tsv[] = {
@@ -353,15 +548,16 @@ static void test_id_length(void **state)
 static void expect_long(enum import_format format, struct slice text, const char *expected)
 {
     static const size_t around[] = {0, IMPORT_LINE_MAX, 2 * IMPORT_LINE_MAX};
+    struct import_rules rules = rules_of(format);
     for (size_t i = 0; i < 3; i++) {
         for (size_t j = 0; j < 64; j++) {
             size_t split = around[i] + j < 32 ? 0 : around[i] + j - 32;
-            char *got = transcript(format, text, split < text.len ? split : text.len);
+            char *got = transcript(&rules, text, split < text.len ? split : text.len);
             assert_string_equal(got, expected);
             free(got);
         }
     }
-    char *got = transcript(format, text, SIZE_MAX);
+    char *got = transcript(&rules, text, SIZE_MAX);
     assert_string_equal(got, expected);
     free(got);
 }
@@ -447,6 +643,7 @@ static void test_many(void **state)
     static const char *const formats[] = {"%lld\tu%d\ti%d\n", "%lld,\"u%d\",i%d\r\n",
                                           "{\"item\":\"i%3$d\",\"user\":\"u%2$d\",\"unix_ms\":%1$lld}\n"};
     enum { MANY = 30000 };
+    struct import_rules rules = rules_of(IMPORT_AUTO);
     for (size_t f = 0; f < 3; f++) {
         struct buf b = {0};
         for (int i = 0; i < MANY; i++) {
@@ -459,7 +656,7 @@ static void test_many(void **state)
             buf_add(&b, line, (size_t)n);
         }
         struct import_reader r;
-        assert_int_equal(import_reader_init(&r, IMPORT_AUTO), 0);
+        assert_int_equal(import_reader_init(&r, &rules), 0);
         int count = 0;
         size_t used = 0;
         for (size_t step = 1;; step = step * 7 % 50021) {
@@ -498,9 +695,10 @@ static void test_restart(void **state)
     (void)state;
     struct import_reader r;
     struct buf out = {0};
-    assert_int_equal(import_reader_init(&r, IMPORT_AUTO), 0);
+    struct import_rules rules = rules_of(IMPORT_AUTO);
+    assert_int_equal(import_reader_init(&r, &rules), 0);
     put(&r, "1383782400000,a,b\nx", 19, &out);
-    import_reader_restart(&r, IMPORT_AUTO);
+    import_reader_restart(&r);
     put(&r, "unix_ms\tuser\titem\n1383782400000\ta\tb", 35, &out);
     finish(&r, &out);
     assert_string_equal(out.data, "1: 1383782400000 \"a\" \"b\"\n2: 1383782400000 \"a\" \"b\"\n");
@@ -532,6 +730,11 @@ int main(void)
         cmocka_unit_test(test_ndjson),
         cmocka_unit_test(test_format_is_given),
         cmocka_unit_test(test_no_format_yet),
+        cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_escapes_without_a_word),
+        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_time_units),
+        cmocka_unit_test(test_raw),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_id_length),
         cmocka_unit_test(test_line_length),

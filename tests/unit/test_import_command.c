@@ -311,11 +311,17 @@ static void test_errors(void **state)
     (void)state;
     put(slice_str("a\nb\n"));
     assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
-    assert_says(errors, "every line is malformed");
+    assert_says(errors, "nothing was loaded: 2 malformed");
     assert_int_equal(import(file, "/nowhere/x", FOLDER, NULL), EXIT_FAILED);
     assert_string_equal(errors, "unseen: /nowhere/x: No such file or directory\n");
     put(slice_str(""));
-    assert_int_equal(import(file, FOLDER, NULL), EXIT_GOOD);
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(errors, "nothing was loaded: no line in the input");
+    put(slice_str("1704067200000\tu\told\n1795305600000\tu\tahead\nx\n"));
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(errors, "nothing was loaded: 1 too old, 1 ahead, 1 malformed");
+    assert_int_equal(import(file, FOLDER, "--dry-run", NULL), EXIT_FAILED);
+    assert_says(errors, "nothing would be loaded: 1 too old");
 
     /* A stream that breaks off after some of its lines. */
     static const char cut[] = "\x28\xb5\x2f\xfd\x00\x58\x90\x00\x00"
@@ -351,6 +357,86 @@ static void test_served_folder(void **state)
     remove_data();
 }
 
+/* What a file of rejects has; it is removed. */
+static char *take_rejects(const char *path)
+{
+    char *text = calloc(1, 4096);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && read(fd, text, 4095) >= 0);
+    close(fd);
+    unlink(path);
+    return text;
+}
+
+static void test_rejects(void **state)
+{
+    (void)state;
+    char path[64], expected[1024];
+    snprintf(path, sizeof path, "%s/rejects", folder);
+    put(slice_str("1795132800000,\"u\",i\nx,\"two\nlines\",i\n1704067200000,u,old\n1795305600000,u,ahead\nlast,u\n"));
+    for (int dry = 0; dry < 2; dry++) {
+        assert_int_equal(import(file, FOLDER, "--rejects", path, dry ? "--dry-run" : NULL, NULL), EXIT_GOOD);
+        char *got = take_rejects(path);
+        snprintf(expected, sizeof expected,
+                 "%s:2\tunix_ms is \"x\", expected a whole number of milliseconds since 1970\tx,\"two\nlines\",i\n"
+                 "%s:4\tpast retention: before 2026-05\t1704067200000,u,old\n"
+                 "%s:5\tahead: after 2026-11-21\t1795305600000,u,ahead\n"
+                 "%s:6\texpected 3 fields (unix_ms, user, item) separated by commas, found 2\tlast,u\n",
+                 file, file, file, file);
+        assert_string_equal(got, expected);
+        free(got);
+    }
+    remove_data();
+
+    /* At one too many it stops; what came before is loaded, and what was refused is in the file. */
+    put(slice_str("1795132800000\tu\ti\nx\ny\nz\n"));
+    assert_int_equal(import(file, FOLDER, "--rejects", path, "--max-rejects", "2", NULL), EXIT_FAILED);
+    assert_says(errors, "more than 2 lines were refused (--max-rejects): see ");
+    open_folder();
+    assert_true(seen("u", "i"));
+    close_folder();
+    assert_int_equal(import(file, FOLDER, "--rejects", path, NULL), EXIT_FAILED);
+    assert_says(errors, "the file has something in it; name another, or remove it");
+    char *got = take_rejects(path);
+    assert_non_null(strstr(got, ":3\t"));
+    assert_null(strstr(got, ":4\t"));
+    free(got);
+    assert_int_equal(import(file, FOLDER, "--rejects", "/nowhere/x", NULL), EXIT_FAILED);
+    assert_says(errors, "--rejects /nowhere/x: No such file or directory");
+    assert_int_equal(import(file, FOLDER, "--rejects", path, "--strict", NULL), EXIT_USAGE);
+    assert_int_equal(import(file, FOLDER, "--max-rejects", "5", NULL), EXIT_USAGE);
+    assert_int_equal(import(file, FOLDER, "--rejects", path, "--max-rejects", "5x", NULL), EXIT_USAGE);
+    remove_data();
+}
+
+/* Lines of which nobody can tell what they mean are no success, whatever else was loaded. */
+static void test_escapes(void **state)
+{
+    (void)state;
+    put(slice_str("1795132800000\tu\ta\n1795132800000\tu\tC:\\\\new\n"));
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(out, "events                    1\n");
+    assert_says(errors,
+                "import: 1 line was not loaded, since nothing says what a backslash or the word NULL means there");
+    assert_int_equal(import(file, FOLDER, "--escapes", "psql", NULL), EXIT_GOOD);
+    open_folder();
+    assert_true(seen("u", "a") && seen("u", "C:\\new") && !seen("u", "C:\\\\new"));
+    close_folder();
+    static const char *const wrong[][4] = {
+        {"--escapes", "postgres"},
+        {"--escapes", "psql", "--format", "csv"},
+        {"--escapes", "mysql", "--format", "ndjson"},
+        {"--columns", "user,item"},
+        {"--columns", "time,user,item", "--format", "ndjson"},
+        {"--time-unit", "min"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(import(file, FOLDER, wrong[i][0], wrong[i][1], wrong[i][2], wrong[i][3], NULL), EXIT_USAGE);
+        assert_int_equal(import("--dead-letters", wrong[i][0], wrong[i][1], NULL), EXIT_USAGE);
+    }
+    remove_data();
+}
+
 /* --- into a server --- */
 
 static struct server {
@@ -361,7 +447,8 @@ static struct server {
     pthread_t thread;
     struct buf log; /* a line for each command */
     int commands;   /* PLAYEDAT */
-    size_t words;   /* of the longest */
+    int infos;
+    size_t words; /* of the longest */
 } server;
 
 static void answer(int fd, const char *format, ...)
@@ -389,6 +476,8 @@ static bool serve_command(int fd, const struct parser *p)
         server.loaded = true;
     } else if (slice_eq(p->args[0], slice_str("CONFIG"))) {
         answer(fd, server.stranger ? "%%0\r\n" : "%%1\r\n$9\r\nretention\r\n$1\r\n2\r\n");
+    } else if (slice_eq(p->args[0], slice_str("INFO"))) {
+        answer(fd, server.infos++ == 0 ? "$20\r\nforgotten_dropped:41\r\n" : "$20\r\nforgotten_dropped:43\r\n");
     } else if (slice_eq(p->args[1], slice_str("refused"))) {
         answer(fd, "-ERR not this one\r\n");
     } else if (slice_eq(p->args[1], slice_str("busy"))) {
@@ -475,12 +564,15 @@ static void test_commands_are_grouped(void **state)
                              "PING\n"
                              "PING\n"
                              "CONFIG GET retention\n"
+                             "INFO stats\n"
                              "PLAYEDAT a 1795132800000 1 2\n"
                              "PLAYEDAT b 1795132800000 3\n\n"
                              "PLAYEDAT b 1788220800000 4\n"
                              "PLAYEDAT a 1795132800000 5 5\n"
-                             "PLAYEDAT a 1795132800001 6\n");
-    assert_says(out, "\"events\": 7,");
+                             "PLAYEDAT a 1795132800001 6\n"
+                             "INFO stats\n");
+    assert_says(out, "\"events\": 5,"); /* by the server two are older than a forget */
+    assert_says(out, "\"forgotten\": 2,");
     assert_says(out, "\"too_old\": 1,");
     free(log);
 }
@@ -509,7 +601,7 @@ static void test_many_commands(void **state)
     assert_true(strncmp(singles, expected.data, expected.len) == 0);
     assert_in_range(server.commands, SINGLES + 3, SINGLES + 5); /* a group ends where the reader's bytes do */
     assert_int_equal(server.words, 3 + 512);
-    assert_says(out, "\"events\": 21299,");
+    assert_says(out, "\"events\": 21297,");
     assert_says(out, "\"refused\": 1,");
     assert_says(out, "\"line\": 1001,"); /* REFUSED counts from 0 */
     free(log);
@@ -527,7 +619,7 @@ static void test_server_refuses(void **state)
     start_server();
     assert_int_equal(import(file, SERVER, NULL), EXIT_FAILED);
     free(stop_server());
-    assert_says(out, "events                    2");
+    assert_says(out, "forgotten                 2   not newer than a FORGET of the user or item\n");
     assert_says(out, "refused                   2   by the server\n");
     assert_says(out, "/plays:2: ERR not this one\n");
     assert_says(errors, "unseen: import: the server refused 2 events\n");
@@ -566,6 +658,8 @@ int main(void)
         cmocka_unit_test(test_nothing_is_made),
         cmocka_unit_test(test_strict_pipe),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_rejects),
+        cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_served_folder),
         cmocka_unit_test(test_commands_are_grouped),
         cmocka_unit_test(test_many_commands),

@@ -97,7 +97,7 @@ static void test_the_first_bad_lines_are_kept(void **state)
     char reason[32];
     for (uint64_t i = 0; i < 8; i++) {
         snprintf(reason, sizeof(reason), "reason %d", (int)i);
-        import_tally_malformed(&t, i < 2 ? "a" : "b", 10 + i, reason);
+        import_tally_malformed(&t, i < 2 ? "a" : "b", 10 + i, reason, slice_of("", 0));
     }
     assert_int_equal(t.events, 7);
     assert_int_equal(t.refused, 3);

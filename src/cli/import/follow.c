@@ -121,6 +121,9 @@ static int send_group(struct follow *f, bool ended, struct err *err)
         if (rc == ERR_NOMEM || rc == ERR_INVALID) {
             return rc;
         }
+        if (im->rejects != NULL) {
+            import_rejects_drop(im->rejects); /* they come again */
+        }
         fprintf(stderr, "import: %s\n", err->text);
         sleep_ms(FIRST_DELAY_MS); /* a server that is there, and refuses */
         rc = follow_connect(im, &retention, err);
@@ -128,6 +131,9 @@ static int send_group(struct follow *f, bool ended, struct err *err)
         if (rc < 0) {
             return rc;
         }
+    }
+    if (im->rejects != NULL && (rc = import_rejects_sync(im->rejects, err)) < 0) {
+        return rc;
     }
     f->before = im->reader;
     f->n -= taken;
@@ -147,7 +153,7 @@ static int send_group(struct follow *f, bool ended, struct err *err)
 /* What comes next begins a new input. */
 static void begin_anew(struct follow *f, uint64_t line)
 {
-    import_reader_restart(&f->im->reader, f->im->format);
+    import_reader_restart(&f->im->reader);
     f->before = f->im->reader;
     f->before.next_line = line;
     f->before.past_first = f->before.started = line > 1;
@@ -168,6 +174,13 @@ static int read_more(struct follow *f, bool *ended, struct err *err)
         *ended = rc == 0 && n == 0;
     }
     if (rc < 0) {
+        return rc;
+    }
+    if (*ended && import_input_again(f->in)) {
+        *ended = false; /* the last writer has gone; a next one begins a new input */
+        rc = f->n > 0 ? send_group(f, true, err) : 0;
+        begin_anew(f, 1);
+        sleep_ms(STEP_MS);
         return rc;
     }
     if (news == FOLLOW_ENDED) {
@@ -219,9 +232,9 @@ int follow(struct import *im, const char *path, struct err *err)
     if (f.bytes == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    if (strcmp(path, "-") == 0) {
-        rc = import_input_open(path, &f.in, err);
-        f.name = "stdin";
+    if (import_is_pipe(path)) {
+        rc = import_input_follow(path, &f.in, err);
+        f.name = rc == 0 ? import_input_name(f.in) : path;
     } else {
         rc = follow_file_open(&f.file, path, im->state, &line, err);
         f.name = path;

@@ -186,7 +186,7 @@ static int look_for_it(struct follow_file *f, bool *begins, struct err *err)
         *begins = f->known;
         f->offset = 0;
         f->head_n = 0;
-        fd = open(f->path, O_RDONLY | O_CLOEXEC);
+        fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that took the name is told, not waited for */
     }
     f->known = false;
     if (fd < 0 && errno != ENOENT) {
@@ -199,8 +199,15 @@ static int look_for_it(struct follow_file *f, bool *begins, struct err *err)
         f->missing = true;
         return 0;
     }
-    if (fstat(fd, &st) < 0 || lseek(fd, (off_t)f->offset, SEEK_SET) < 0) {
-        int rc = failed(f->path, err);
+    int rc = fstat(fd, &st) < 0 ? failed(f->path, err) : 0;
+    if (rc == 0 && !S_ISREG(st.st_mode)) {
+        rc = err_set(err, ERR_INVALID, "%s: %s, and --follow reads a file, a pipe or standard input", f->path,
+                     S_ISDIR(st.st_mode) ? "a folder" : "a device");
+    }
+    if (rc == 0 && lseek(fd, (off_t)f->offset, SEEK_SET) < 0) {
+        rc = failed(f->path, err);
+    }
+    if (rc < 0) {
         close(fd);
         return rc;
     }
@@ -208,6 +215,27 @@ static int look_for_it(struct follow_file *f, bool *begins, struct err *err)
     f->fd = fd;
     f->dev = (uint64_t)st.st_dev;
     f->ino = (uint64_t)st.st_ino;
+    return 0;
+}
+
+/* Whether it can be read on as it grows: plain bytes of a regular file. Asked once its first bytes are there. */
+static int judge(struct follow_file *f, struct err *err)
+{
+    unsigned char head[4] = {0};
+    ssize_t n = pread(f->fd, head, sizeof head, 0);
+    if (n < 0) {
+        return failed(f->path, err);
+    }
+    const char *packed = n >= 2 && head[0] == 0x1f && head[1] == 0x8b                   ? "gzip"
+                         : n >= 4 && memcmp(head, "\x28\xb5\x2f\xfd", sizeof head) == 0 ? "zstd"
+                                                                                        : NULL;
+    if (packed != NULL) {
+        return err_set(err, ERR_INVALID,
+                       "%s: packed with %s, and --follow reads plain lines as they are written: import it without "
+                       "--follow",
+                       f->path, packed);
+    }
+    f->judged = n >= 4;
     return 0;
 }
 
@@ -222,7 +250,7 @@ static int read_some(struct follow_file *f, char *out, size_t size, size_t *n, s
     }
     *n = (size_t)got;
     f->offset += (uint64_t)got;
-    return 0;
+    return got > 0 && !f->judged ? judge(f, err) : 0;
 }
 
 int follow_file_read(struct follow_file *f, char *out, size_t size, size_t *n, enum follow_news *news, struct err *err)
@@ -243,6 +271,7 @@ int follow_file_read(struct follow_file *f, char *out, size_t size, size_t *n, e
         fprintf(stderr, "import: %s was cut, and is read from its beginning\n", f->path);
         f->offset = 0;
         f->head_n = 0;
+        f->judged = false;
         *news = FOLLOW_BEGINS;
         return lseek(f->fd, 0, SEEK_SET) < 0 ? failed(f->path, err) : 0;
     }
@@ -260,4 +289,5 @@ void follow_file_next(struct follow_file *f)
     close_fd(&f->fd);
     f->offset = 0;
     f->head_n = 0;
+    f->judged = false;
 }

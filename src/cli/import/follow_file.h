@@ -34,6 +34,7 @@ struct follow_file {
     int lock;        /* on the state; -1: none */
     bool known;      /* a state was read, and what it means is not found yet */
     bool missing;    /* said so */
+    bool judged;     /* its first bytes are those of plain text */
 };
 
 /* state NULL: beside the file. Reads the state, if there is one; *line: which line comes next. ERR_INVALID: it is no
@@ -46,7 +47,7 @@ enum follow_news {
     FOLLOW_ENDED,  /* another file has the name: what was read of this one is all. follow_file_next() */
     FOLLOW_BEGINS, /* it was cut: what was read and not taken is gone, and all begins anew */
 };
-/* Never waits. ERR_IO. */
+/* Never waits. ERR_IO; ERR_INVALID: it is no regular file, or packed with gzip or zstd. */
 int follow_file_read(struct follow_file *f, char *out, size_t size, size_t *n, enum follow_news *news, struct err *err);
 void follow_file_next(struct follow_file *f); /* on to the file that has the name now */
 

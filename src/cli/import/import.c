@@ -7,6 +7,7 @@
  * A pipe may stay open for ever, so its events are submitted when they are SUBMIT_MS old, and the number of durable
  * ones is printed. A pipe that is never empty needs no timer: full batches are submitted anyway.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,9 @@
 #include "store/factory.h"
 #include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
+#include "store/stats.h"
+
+enum { MAX_REJECTS = 1000 * 1000 };
 
 static const char help[] =
     "Loads plays from files: into the data folder, into the pool with store = rados, or into a running server.\n\n"
@@ -37,20 +41,37 @@ static const char help[] =
     "  1383782400000,u42,\"video:7\"                                    CSV\n"
     "  {\"unix_ms\": 1383782400000, \"user\": \"u42\", \"item\": \"video:7\"}   NDJSON; other keys are ignored\n\n"
     "A first line \"unix_ms,user,item\" (or with tabs) is taken as a header. Malformed lines are counted, shown and\n"
-    "skipped. Plays past retention or more than a day ahead are counted and not loaded. A play that is there already\n"
-    "changes nothing, so an import, also an interrupted one, may be repeated. A large import into the folder is\n"
-    "faster with more memory: --staging-memory 1GiB.\n\n"
+    "skipped. Plays past retention, more than a day ahead, or not newer than a FORGET are counted and not loaded. A\n"
+    "play that is there already changes nothing, so an import, also an interrupted one, may be repeated. A large "
+    "import\n"
+    "into the folder is faster with more memory: --staging-memory 1GiB.\n\n"
+    "Databases write TSV with escapes that begin with a backslash, and the word NULL for no value. Nothing in a file\n"
+    "says so. So without --escapes a line with one in its time, user or item is not loaded, and the exit code is 1.\n\n"
     "Options:\n"
     "      --to ADDRESS       send to the server at host:port, tls://host:port or unix:/path; its password is\n"
     "                         requirepass of the configuration, or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
     "      --format FORMAT    tsv, csv or ndjson (default: told by each file's first line)\n"
+    "      --columns LIST     which field of TSV or CSV is what: time, user and item once each, - for one that is "
+    "passed\n"
+    "                         over (default: time,user,item). A first line without a digit in its time is a header\n"
+    "      --time-unit UNIT   the time is in s, ms, us or ns (default: ms). NDJSON and a header then name it unix_s,\n"
+    "                         unix_us or unix_ns; only seconds may have a decimal point\n"
+    "      --escapes WHOSE    of TSV: psql (COPY), mysql (--batch, INTO OUTFILE) or clickhouse (TabSeparated) wrote "
+    "it;\n"
+    "                         none: a backslash and the word NULL stand for themselves\n"
+    "      --rejects FILE     write each line that was not loaded there, behind its file:line, a tab, why, and a tab. "
+    "A\n"
+    "                         new file, or with --follow also an old one, whose end it goes to\n"
+    "      --max-rejects N    stop behind so many of them (default: 1000000); what came before is loaded\n"
     "      --dead-letters     load messages of Kafka that could not be read: those in the data folder, or in FILE\n"
     "      --strict           stop at the first malformed line. Files are checked before anything is loaded; of a "
     "pipe\n"
     "                         or standard input, what came before that line is loaded\n"
     "      --dry-run          read and count, load nothing\n"
     "      --follow           go on for ever: wait for more, and for a server that is away. A FILE is read on as it\n"
-    "                         grows, is renamed and begun anew. SIGTERM ends it. Needs --to\n"
+    "                         grows, is renamed and begun anew; a named pipe, as writers come and go. Plain lines, "
+    "where\n"
+    "                         it is no pipe. SIGTERM ends it. Needs --to\n"
     "      --state FILE       where --follow keeps how far the file was acknowledged (default: the file's name with\n"
     "                         .follow behind it); one follower at a time has it\n"
     "      --json             print the summary as JSON\n"
@@ -59,12 +80,14 @@ static const char help[] =
     "Dead letters are read by the options of [kafka] as they are now, so correct those first, or the letters in their\n"
     "files. A letter leaves its file once what it says is durable; what still can't be read stays. Deliveries need a\n"
     "running server (--to), which takes them as of now; others stay.\n\n"
-    "Exit code: 0 loaded (malformed lines or not); 1 failed, refused by the server, or nothing but malformed lines;\n"
-    "2 wrong usage.\n\n"
+    "Exit code: 0 loaded (malformed lines or not); 1 failed, refused by the server, nothing loaded, or lines of which\n"
+    "only --escapes can tell what they mean; 2 wrong usage.\n\n"
     "Examples:\n"
     "  unseen import plays.tsv.gz\n"
     "  unseen import --dry-run --strict january.csv february.csv\n"
-    "  psql -c 'copy plays to stdout' | unseen import -\n"
+    "  psql -c 'copy plays to stdout' | unseen import --escapes psql -\n"
+    "  mysql -BN -e 'select user, at, item from plays' shop | unseen import --escapes mysql --time-unit s \\\n"
+    "      --columns user,time,item --rejects refused.tsv -\n"
     "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n"
     "  unseen import --to 127.0.0.1:7979 --follow /var/log/plays.tsv\n"
     "  unseen import --dead-letters --to 127.0.0.1:7979\n";
@@ -72,7 +95,11 @@ static const char help[] =
 int import_take_event(struct import *im, const struct import_event *event, const char *file, uint64_t line,
                       struct err *err)
 {
-    if (import_tally_time(&im->tally, event->at_ms) != IMPORT_TIME_GOOD) {
+    enum import_time time = import_tally_time(&im->tally, event->at_ms);
+    if (time != IMPORT_TIME_GOOD) {
+        if (im->rejects != NULL) {
+            import_tally_reject_time(&im->tally, time, file, line, im->reader.raw);
+        }
         return 0;
     }
     uint64_t user = hash_id(im->seed, event->user);
@@ -98,11 +125,22 @@ int import_drain(struct import *im, const char *file, bool check_only, struct er
             im->stopped = true;
             rc = err_set(err, ERR_INVALID, "%s:%llu: %s", file, (unsigned long long)r->line, r->err.text);
         } else {
-            import_tally_malformed(&im->tally, file, r->line, r->err.text);
+            import_tally_malformed(&im->tally, file, r->line, r->err.text, r->raw);
+            im->tally.untold += r->untold;
         }
     }
     /* The reader is about to move its bytes. */
-    return rc == 0 && im->remote != NULL ? import_remote_flush(im->remote, &im->tally, err) : rc;
+    if (rc == 0 && im->remote != NULL) {
+        rc = import_remote_flush(im->remote, &im->tally, err);
+    }
+    if (rc == 0 && im->rejects != NULL) {
+        rc = import_rejects_good(im->rejects, err);
+        im->stopped = rc == ERR_INVALID;
+        if (rc == 0 && !im->follow) {
+            rc = import_rejects_sync(im->rejects, err);
+        }
+    }
+    return rc;
 }
 
 void import_tell_durable(struct import *im, const char *file)
@@ -162,7 +200,7 @@ static int read_input(struct import *im, struct import_input *in, bool check_onl
 {
     const char *file = import_input_name(in);
     char count[OUTPUT_TEXT];
-    import_reader_restart(&im->reader, im->format);
+    import_reader_restart(&im->reader);
     for (;;) {
         size_t room, n = 0;
         char *bytes = import_reader_room(&im->reader, &room);
@@ -235,25 +273,47 @@ static int begin(struct import *im, struct err *err)
     }
     im->seed = im->store->ops->seed(im->store);
     im->store->ops->now(im->store, &later, &earlier);
+    struct store_stats stats;
+    im->store->ops->stats(im->store, &stats);
+    im->forgotten = stats.forgotten_dropped;
     rc = import_tally_init(&im->tally, retention, earlier, later, err);
     return rc < 0 ? rc : im->store->bulk->begin(im->store, false, err);
 }
 
 static int end(struct import *im, struct err *err)
 {
+    uint64_t forgotten = 0;
+    int rc = 0;
     if (im->store != NULL) {
+        struct store_stats stats;
         progress_begin(&im->progress, "import", im->quiet);
         progress_show(&im->progress, 0, 0, "writing the last of them ...");
-        int rc = im->store->bulk->end(im->store, err);
+        rc = im->store->bulk->end(im->store, err);
         progress_end(&im->progress);
-        return rc;
+        im->store->ops->stats(im->store, &stats);
+        forgotten = stats.forgotten_dropped - im->forgotten;
+    } else if (im->remote != NULL) {
+        rc = import_remote_end(im->remote, &im->tally, err);
+        rc = rc < 0 || im->follow ? rc : import_remote_forgotten(im->remote, &forgotten, err);
     }
-    return im->remote != NULL ? import_remote_end(im->remote, &im->tally, err) : 0;
+    import_tally_forgotten(&im->tally, forgotten);
+    return rc;
 }
 
-static int run(struct import *im, const struct cli_options *options, struct err *err)
+static int open_rejects(struct import *im, const struct cli_options *options, uint64_t max, struct err *err)
 {
-    int rc = import_reader_init(&im->reader, im->format);
+    int rc = import_rejects_open(im->rejects_path, im->follow, max, &im->rejects, err);
+    for (int i = 0; rc == 0 && i < options->n_words; i++) {
+        if (strcmp(options->words[i], "-") != 0 && import_rejects_is(im->rejects, options->words[i])) {
+            rc = err_set(err, ERR_INVALID, "--rejects %s: that is the file that is read", im->rejects_path);
+        }
+    }
+    return rc;
+}
+
+static int run(struct import *im, const struct cli_options *options, uint64_t max_rejects, struct err *err)
+{
+    int rc = import_reader_init(&im->reader, &im->rules);
     if (rc < 0) {
         return err_set(err, rc, "out of memory");
     }
@@ -270,9 +330,13 @@ static int run(struct import *im, const struct cli_options *options, struct err 
     if (im->strict && (rc = read_files(im, options, true, err)) < 0) {
         return rc;
     }
+    if (im->rejects_path != NULL && (rc = open_rejects(im, options, max_rejects, err)) < 0) {
+        return rc;
+    }
     if ((rc = begin(im, err)) < 0) {
         return rc;
     }
+    im->tally.rejects = im->rejects;
     im->tally.of_letters = im->dead_letters;
     int64_t began = clock_stopwatch_us();
     rc = im->dead_letters ? import_all_letters(im, options, err)
@@ -282,6 +346,11 @@ static int run(struct import *im, const struct cli_options *options, struct err 
         rc = end(im, err);
     } else if (im->stopped) {
         end(im, NULL); /* what came before the malformed line; the error is that line */
+    }
+    if (im->rejects != NULL) { /* whatever else failed, unless it fails itself */
+        struct err own;
+        int failed = import_rejects_sync(im->rejects, &own);
+        rc = rc < 0 || failed == 0 ? rc : err_set(err, failed, "%s", own.text);
     }
     im->tally.elapsed_us = clock_stopwatch_us() - began;
     return rc;
@@ -307,8 +376,19 @@ static int finish(const struct import *im)
                 plural(t->refused));
         return cli_fail(&err);
     }
-    if (t->malformed > 0 && t->events + t->too_old + t->ahead == 0) {
-        err_set(&err, ERR_INVALID, "import: every line is malformed");
+    if (t->untold > 0) {
+        err_set(&err, ERR_INVALID,
+                "import: %llu line%s not loaded, since nothing says what a backslash or the word NULL means there: add "
+                "--escapes psql, mysql, clickhouse or none, and repeat the import",
+                (unsigned long long)t->untold, t->untold == 1 ? " was" : "s were");
+        return cli_fail(&err);
+    }
+    bool some = t->malformed + t->too_old + t->ahead + t->forgotten > 0;
+    if (t->of_letters ? t->malformed > 0 && t->events + t->too_old + t->ahead == 0
+                      : t->events == 0 && (some || !im->follow)) {
+        char why[IMPORT_WHY_NONE];
+        err_set(&err, ERR_INVALID, "import: nothing %s loaded: %s", im->dry_run ? "would be" : "was",
+                import_tally_why_none(t, why));
         return cli_fail(&err);
     }
     return EXIT_GOOD;
@@ -326,20 +406,70 @@ static int count_standard_input(const struct cli_options *options)
 /* What does not go with --follow; NULL: all is well. */
 static const char *wrong_follow(const struct import *im, const struct cli_options *options)
 {
-    return options->n_words != 1                 ? "--follow takes one FILE, or -"
-           : im->to == NULL                      ? "--follow needs --to ADDRESS"
-           : im->strict || im->dry_run           ? "--follow goes with neither --strict nor --dry-run"
-           : im->state == NULL                   ? NULL
-           : strcmp(options->words[0], "-") == 0 ? "--state is for a FILE; a pipe can't be read again"
-                                                 : NULL;
+    return options->n_words != 1               ? "--follow takes one FILE, or -"
+           : im->to == NULL                    ? "--follow needs --to ADDRESS"
+           : im->strict || im->dry_run         ? "--follow goes with neither --strict nor --dry-run"
+           : im->state == NULL                 ? NULL
+           : import_is_pipe(options->words[0]) ? "--state is for a FILE; a pipe can't be read again"
+                                               : NULL;
+}
+
+/* Puts into the rules what the options say of lines. NULL; or what is wrong with them. */
+static const char *read_rules(struct import *im, struct err *err)
+{
+    struct import_rules *rules = &im->rules;
+    import_rules_init(rules);
+    rules->keep = im->rejects_path != NULL;
+    if (im->format_name != NULL && import_format_parse(im->format_name, &rules->format) < 0) {
+        err_set(err, ERR_INVALID, "--format '%s': expected tsv, csv or ndjson", im->format_name);
+        return err->text;
+    }
+    if (im->unit_name != NULL && import_unit_parse(im->unit_name, &rules->unit) < 0) {
+        err_set(err, ERR_INVALID, "--time-unit '%s': expected s, ms, us or ns", im->unit_name);
+        return err->text;
+    }
+    if (im->escapes_name != NULL && import_escapes_parse(im->escapes_name, &rules->escapes) < 0) {
+        err_set(err, ERR_INVALID, "--escapes '%s': expected psql, mysql, clickhouse or none", im->escapes_name);
+        return err->text;
+    }
+    if (im->columns_name != NULL && import_columns_parse(im->columns_name, &rules->columns, err) < 0) {
+        char why[sizeof err->text];
+        snprintf(why, sizeof why, "%.200s", err->text);
+        err_set(err, ERR_INVALID, "--columns '%s': %s; expected such as user,-,item,time", im->columns_name, why);
+        return err->text;
+    }
+    if (im->columns_name != NULL && rules->format == IMPORT_NDJSON) {
+        return "--columns is for TSV and CSV; NDJSON names its fields";
+    }
+    if (rules->escapes >= IMPORT_ESCAPES_PSQL) {
+        if (rules->format == IMPORT_CSV || rules->format == IMPORT_NDJSON) {
+            return "--escapes psql, mysql and clickhouse are for TSV";
+        }
+        rules->format = IMPORT_TSV;
+    }
+    return NULL;
+}
+
+static bool read_count(const char *text, uint64_t *n)
+{
+    char *last;
+    errno = 0;
+    unsigned long long value = strtoull(text, &last, 10);
+    *n = value;
+    return text[0] >= '0' && text[0] <= '9' && *last == '\0' && errno == 0;
 }
 
 int cli_import(int argc, char **argv)
 {
-    struct import im = {.format = IMPORT_AUTO};
+    struct import im = {0};
     const struct cli_flag flags[] = {
         {"to", NULL, &im.to},
         {"format", NULL, &im.format_name},
+        {"columns", NULL, &im.columns_name},
+        {"time-unit", NULL, &im.unit_name},
+        {"escapes", NULL, &im.escapes_name},
+        {"rejects", NULL, &im.rejects_path},
+        {"max-rejects", NULL, &im.max_rejects},
         {"strict", &im.strict, NULL},
         {"dry-run", &im.dry_run, NULL},
         {"json", &im.json, NULL},
@@ -355,28 +485,40 @@ int cli_import(int argc, char **argv)
     if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
         return exit_code;
     }
-    if (im.format_name != NULL && import_format_parse(im.format_name, &im.format) < 0) {
-        return cli_misuse("import", "--format '%s': expected tsv, csv or ndjson", im.format_name);
+    struct err err;
+    const char *wrong = read_rules(&im, &err);
+    if (wrong != NULL) {
+        return cli_misuse("import", "%s", wrong);
+    }
+    uint64_t max_rejects = MAX_REJECTS;
+    if (im.max_rejects != NULL && (im.rejects_path == NULL || !read_count(im.max_rejects, &max_rejects))) {
+        return cli_misuse("import", "--max-rejects is a number of lines, and needs --rejects");
+    }
+    if (im.rejects_path != NULL && im.strict) {
+        return cli_misuse("import", "--rejects goes on behind a malformed line, and --strict stops there");
     }
     if (options.n_words == 0 && !im.dead_letters) {
         return cli_misuse("import",
                           "expected a FILE, or - for standard input, got 0 arguments: see unseen help import");
     }
-    if (im.dead_letters && (im.strict || im.follow || im.format_name != NULL || count_standard_input(&options) > 0)) {
-        return cli_misuse("import", "--dead-letters goes with none of --strict, --follow, --format and standard input");
+    bool of_lines = im.format_name != NULL || im.columns_name != NULL || im.unit_name != NULL ||
+                    im.escapes_name != NULL || im.rejects_path != NULL;
+    if (im.dead_letters && (im.strict || im.follow || of_lines || count_standard_input(&options) > 0)) {
+        return cli_misuse("import",
+                          "--dead-letters goes with none of --strict, --follow, --format, --columns, --time-unit, "
+                          "--escapes, --rejects and standard input");
     }
     if (count_standard_input(&options) > 1) {
         return cli_misuse("import", "- is given twice, but standard input can be read only once");
     }
-    const char *wrong = im.follow ? wrong_follow(&im, &options) : im.state != NULL ? "--state needs --follow" : NULL;
+    wrong = im.follow ? wrong_follow(&im, &options) : im.state != NULL ? "--state needs --follow" : NULL;
     if (wrong != NULL) {
         return cli_misuse("import", "%s", wrong);
     }
-    struct err err;
     if (cli_options_config(&options, &im.cfg, &err) < 0) {
         return cli_fail(&err);
     }
-    int rc = run(&im, &options, &err);
+    int rc = run(&im, &options, max_rejects, &err);
     if (im.store != NULL) {
         im.store->ops->close(im.store);
     }
@@ -388,6 +530,7 @@ int cli_import(int argc, char **argv)
     }
     exit_code = rc < 0 ? cli_fail(&err) : finish(&im);
     import_reader_free(&im.reader);
+    import_rejects_close(im.rejects);
     import_tally_free(&im.tally);
     arena_free(&im.names);
     return exit_code;

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "cli/import/import_reader.h"
+#include "cli/import/import_rejects.h"
 #include "cli/import/import_remote.h"
 #include "cli/import/import_tally.h"
 #include "cli/lib/progress.h"
@@ -19,7 +20,9 @@ struct import {
     const char *format_name, *to;
     bool strict, dry_run, json, quiet, follow, dead_letters;
     const char *state; /* of follow: a path; NULL: beside the file */
-    enum import_format format;
+    const char *columns_name, *escapes_name, *unit_name, *rejects_path, *max_rejects;
+    struct import_rules rules;
+    struct import_rejects *rejects;
     struct config cfg;
     struct import_reader reader;
     struct import_tally tally;
@@ -29,7 +32,8 @@ struct import {
     struct store *store;  /* at most one of these two is the target */
     struct import_remote *remote;
     uint64_t seed;
-    bool stopped;             /* at a malformed line, as --strict wants */
+    uint64_t forgotten;       /* what forgets had dropped in the store before */
+    bool stopped;             /* at a malformed line, as --strict wants, or at one refused line too many */
     uint64_t submitted;       /* events of the tally that are durable */
     int64_t waiting_since_us; /* when the oldest of the others came; 0: there are none */
 };

@@ -11,10 +11,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -28,6 +30,7 @@ struct import_input {
     int fd;
     bool standard; /* input */
     bool regular;
+    bool named; /* a pipe that has a name, where writers come and go */
     uint64_t size;
     uint64_t offset; /* of the file: what went into raw */
     enum kind kind;
@@ -70,6 +73,12 @@ int import_input_wait(const struct import_input *in, int ms)
     return n != 0 && !(n < 0 && errno == EINTR);
 }
 
+bool import_is_pipe(const char *path)
+{
+    struct stat st;
+    return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+}
+
 int import_input_check(const char *path, struct err *err)
 {
     struct stat st;
@@ -84,7 +93,7 @@ int import_input_check(const char *path, struct err *err)
                : err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
 }
 
-int import_input_open(const char *path, struct import_input **input, struct err *err)
+static int open_input(const char *path, int flags, struct import_input **input, struct err *err)
 {
     struct import_input *in = calloc(1, sizeof(*in));
     if (in == NULL) {
@@ -92,7 +101,7 @@ int import_input_open(const char *path, struct import_input **input, struct err 
     }
     in->path = path;
     in->standard = strcmp(path, "-") == 0;
-    in->fd = in->standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    in->fd = in->standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | flags);
     if (in->fd < 0) {
         int code = errno == ENOENT ? ERR_NOTFOUND : ERR_IO;
         err_set(err, code, "%s: %s", path, strerror(errno));
@@ -100,10 +109,47 @@ int import_input_open(const char *path, struct import_input **input, struct err 
         return code;
     }
     struct stat st;
-    in->regular = fstat(in->fd, &st) == 0 && S_ISREG(st.st_mode);
+    bool known = fstat(in->fd, &st) == 0;
+    in->regular = known && S_ISREG(st.st_mode);
     in->size = in->regular && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+    struct statfs fs;
+    in->named = known && S_ISFIFO(st.st_mode) && fstatfs(in->fd, &fs) == 0 && fs.f_type != PIPEFS_MAGIC;
     *input = in;
     return 0;
+}
+
+int import_input_open(const char *path, struct import_input **input, struct err *err)
+{
+    return open_input(path, 0, input, err);
+}
+
+int import_input_follow(const char *path, struct import_input **input, struct err *err)
+{
+    int rc = open_input(path, O_NONBLOCK, input, err);
+    if (rc == 0 && !(*input)->standard) {
+        fcntl((*input)->fd, F_SETFL, 0); /* only the open must not wait for a writer */
+    }
+    return rc;
+}
+
+static void drop_decoder(struct import_input *in)
+{
+    if (in->kind == KIND_GZIP) {
+        inflateEnd(&in->z);
+    }
+    ZSTD_freeDStream(in->zstd);
+    in->zstd = NULL;
+    in->kind = KIND_UNKNOWN;
+}
+
+bool import_input_again(struct import_input *in)
+{
+    if (in->named) {
+        drop_decoder(in);
+        in->ended = in->inside = in->filled = false;
+        in->begin = in->end = 0;
+    }
+    return in->named;
 }
 
 void import_input_close(struct import_input *in)
@@ -111,10 +157,7 @@ void import_input_close(struct import_input *in)
     if (in == NULL) {
         return;
     }
-    if (in->kind == KIND_GZIP) {
-        inflateEnd(&in->z);
-    }
-    ZSTD_freeDStream(in->zstd);
+    drop_decoder(in);
     if (!in->standard) {
         close(in->fd);
     }

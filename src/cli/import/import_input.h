@@ -17,12 +17,21 @@ struct import_input;
 int import_input_open(const char *path, struct import_input **input, struct err *err);
 void import_input_close(struct import_input *in);
 
+/* The same for what --follow reads without end: a pipe that has a name is opened also while it has no writer. */
+int import_input_follow(const char *path, struct import_input **input, struct err *err);
+
+/* A pipe with a name: its end is only that of its writers. More may come of others, as a new input. */
+bool import_input_again(struct import_input *in);
+
 /* Puts up to size plain bytes into out; *n == 0: the input has ended. Returns 0; or ERR_IO, ERR_CORRUPT (damaged or
  * cut off), ERR_NOMEM, with the file and the offset in it. */
 int import_input_read(struct import_input *in, char *out, size_t size, size_t *n, struct err *err);
 
 /* Whether a read would not wait, at most so long: 1, also at the end or when the read will fail; 0 not yet. */
 int import_input_wait(const struct import_input *in, int ms);
+
+/* Whether it is one that can be read only once: "-", or a pipe. */
+bool import_is_pipe(const char *path);
 
 /* Whether a path can be an input, without opening it, since a pipe can be opened only once. 0 or an error. */
 int import_input_check(const char *path, struct err *err);

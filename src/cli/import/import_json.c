@@ -7,13 +7,11 @@
 
 #include "base/json_scan.h"
 
-static const char *const names[3] = {"unix_ms", "user", "item"};
-
 /* A value that is wanted: a string or a number. An id must be whole, since 7 and 7.0 would be two ids. */
-static int wanted_value(struct json_scan *j, int which, struct slice *text)
+static int wanted_value(struct json_scan *j, const char *name, bool is_time, struct slice *text)
 {
     if (text->data != NULL) {
-        return err_set(j->err, ERR_INVALID, "%s is given twice", names[which]);
+        return err_set(j->err, ERR_INVALID, "%s is given twice", name);
     }
     if (json_scan_next_is(j, '"')) {
         return json_scan_string(j, text);
@@ -21,14 +19,14 @@ static int wanted_value(struct json_scan *j, int which, struct slice *text)
     bool whole = false;
     if (json_scan_next_is(j, '-') || (j->at < j->end && *j->at >= '0' && *j->at <= '9')) {
         int rc = json_scan_number(j, text, &whole);
-        if (rc != 0 || whole || which == 0) {
+        if (rc != 0 || whole || is_time) {
             return rc;
         }
     }
-    return err_set(j->err, ERR_INVALID, "%s is neither a string nor a whole number", names[which]);
+    return err_set(j->err, ERR_INVALID, "%s is neither a string nor a whole number", name);
 }
 
-static int member(struct json_scan *j, struct slice fields[3])
+static int member(struct json_scan *j, const char *const names[3], struct slice fields[3])
 {
     struct slice name;
     int rc = json_scan_key(j, &name);
@@ -37,14 +35,15 @@ static int member(struct json_scan *j, struct slice fields[3])
     }
     for (int i = 0; i < 3; i++) {
         if (slice_eq(name, slice_str(names[i]))) {
-            return wanted_value(j, i, &fields[i]);
+            return wanted_value(j, names[i], i == 0, &fields[i]);
         }
     }
     return json_scan_ignore(j, 0);
 }
 
-int import_json_parse(char *line, size_t len, struct slice fields[3], struct err *err)
+int import_json_parse(char *line, size_t len, const char *time, struct slice fields[3], struct err *err)
 {
+    const char *const names[3] = {time, "user", "item"};
     struct json_scan j = {line, line, line + len, NULL, err};
     memset(fields, 0, 3 * sizeof(*fields));
     json_scan_skip_space(&j);
@@ -54,7 +53,7 @@ int import_json_parse(char *line, size_t len, struct slice fields[3], struct err
     j.at++;
     json_scan_skip_space(&j);
     while (!json_scan_next_is(&j, '}')) {
-        int rc = member(&j, fields);
+        int rc = member(&j, names, fields);
         if (rc != 0) {
             return rc;
         }

@@ -13,62 +13,48 @@
  */
 #include "cli/import/import_reader.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/csv.h"
 #include "base/log.h"
 #include "base/unix_time.h"
+#include "cli/import/import_escapes.h"
 #include "cli/import/import_json.h"
 #include "dedup/dedup.h"
 
 enum {
     CAPACITY = 256 * 1024,
     SHOWN_MAX = 40, /* bytes of a bad value that an error repeats */
+    ERR_TEXT_WHAT = 80,
+    FIELD_NAME = 48,
 };
 
-static const char *const names[IMPORT_FIELDS] = {"unix_ms", "user", "item"};
-static const char *const formats[] = {"auto", "tsv", "csv", "ndjson"};
+static const char *const ids[IMPORT_FIELDS] = {NULL, "user", "item"};
 
-const char *import_format_name(enum import_format format)
+int import_reader_init(struct import_reader *r, const struct import_rules *rules)
 {
-    return formats[format];
-}
-
-int import_format_parse(const char *name, enum import_format *format)
-{
-    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-        if (strcmp(name, formats[i]) == 0) {
-            *format = (enum import_format)i;
-            return 0;
-        }
-    }
-    return ERR_NOTFOUND;
-}
-
-int import_reader_init(struct import_reader *r, enum import_format format)
-{
-    memset(r, 0, sizeof(*r));
-    r->bytes = malloc(CAPACITY);
-    if (r->bytes == NULL) {
+    *r = (struct import_reader){.rules = *rules, .bytes = malloc(CAPACITY)};
+    r->kept = rules->keep ? malloc(IMPORT_LINE_MAX) : NULL;
+    if (r->bytes == NULL || (rules->keep && r->kept == NULL)) {
+        import_reader_free(r);
         return ERR_NOMEM;
     }
-    import_reader_restart(r, format);
+    import_reader_restart(r);
     return 0;
 }
 
 void import_reader_free(struct import_reader *r)
 {
     free(r->bytes);
-    r->bytes = NULL;
+    free(r->kept);
+    r->bytes = r->kept = NULL;
 }
 
-void import_reader_restart(struct import_reader *r, enum import_format format)
+void import_reader_restart(struct import_reader *r)
 {
-    char *bytes = r->bytes;
-    memset(r, 0, sizeof(*r));
-    r->bytes = bytes;
-    r->format = format;
-    r->next_line = 1;
+    *r = (struct import_reader){
+        .rules = r->rules, .bytes = r->bytes, .kept = r->kept, .format = r->rules.format, .next_line = 1};
 }
 
 char *import_reader_room(struct import_reader *r, size_t *size)
@@ -91,6 +77,11 @@ void import_reader_filled(struct import_reader *r, size_t n)
 /* From here on the record is used; `lines` of them. */
 static void consume(struct import_reader *r, size_t bytes, uint64_t lines)
 {
+    if (r->kept != NULL) {
+        size_t n = bytes > 0 && r->bytes[r->begin + bytes - 1] == '\n' ? bytes - 1 : bytes;
+        r->raw = slice_of(r->kept, n <= IMPORT_LINE_MAX ? n : 0);
+        memcpy(r->kept, r->bytes + r->begin, r->raw.len);
+    }
     r->begin += bytes;
     r->scanned = 0;
     r->next_line += lines;
@@ -102,33 +93,38 @@ static enum import_answer malformed(struct import_reader *r, const char *why)
     return IMPORT_BAD;
 }
 
-static int parse_time(struct slice text, int64_t *at_ms, struct err *err)
+static int bad_time(const struct import_rules *rules, struct slice text, const char *what, struct err *err)
 {
     struct slice shown = slice_of(text.data, text.len < SHOWN_MAX ? text.len : SHOWN_MAX);
-    bool negative = text.len > 0 && text.data[0] == '-';
-    uint64_t value = 0;
-    bool over = false;
-    size_t i = negative;
-    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9'; i++) {
-        over = over || value > (INT64_MAX - 9) / 10;
-        value = value * 10 + (uint64_t)(text.data[i] - '0');
-    }
+    return err_set(err, ERR_INVALID, "%s is %s, %s", import_time_name(rules->unit), log_quote(shown), what);
+}
+
+/* Only seconds have a decimal point, as extract(epoch from ...) prints them. */
+static int parse_time(const struct import_rules *rules, struct slice text, int64_t *at_ms, struct err *err)
+{
+    char what[ERR_TEXT_WHAT];
+    const char *unit = unix_unit_name(rules->unit);
+    int64_t value;
+    int thousandths = 0;
     if (text.len == 0) {
-        return err_set(err, ERR_INVALID, "unix_ms is empty");
+        return err_set(err, ERR_INVALID, "%s is empty", import_time_name(rules->unit));
     }
-    if (i < text.len || i == (size_t)negative) {
-        return err_set(err, ERR_INVALID, "unix_ms is %s, expected a whole number of milliseconds since 1970",
-                       log_quote(shown));
+    bool point = memchr(text.data, '.', text.len) != NULL;
+    if ((point && rules->unit != UNIX_S) || !unix_time_decimal(text, &value, &thousandths)) {
+        bool whole = text.len > 1 || text.data[0] != '-';
+        for (size_t i = text.data[0] == '-'; i < text.len; i++) {
+            whole = whole && text.data[i] >= '0' && text.data[i] <= '9';
+        }
+        snprintf(what, sizeof what, "expected a %snumber of %s since 1970", rules->unit == UNIX_S ? "" : "whole ",
+                 unit);
+        return bad_time(rules, text, whole ? "out of range" : what, err);
     }
-    if (over) {
-        return err_set(err, ERR_INVALID, "unix_ms is %s, out of range", log_quote(shown));
-    }
-    *at_ms = negative ? -(int64_t)value : (int64_t)value;
-    const char *other = unix_time_looks_like(*at_ms, UNIX_MS);
+    const char *other = unix_time_looks_like(value, rules->unit);
     if (other != NULL) {
-        return err_set(err, ERR_INVALID, "unix_ms is %s, which looks like %s, expected milliseconds", log_quote(shown),
-                       other);
+        snprintf(what, sizeof what, "which looks like %s, expected %s", other, unit);
+        return bad_time(rules, text, what, err);
     }
+    *at_ms = unix_time_ms(value, rules->unit, thousandths);
     return 0;
 }
 
@@ -147,8 +143,8 @@ static int check_id(const char *name, struct slice id, struct err *err)
 static enum import_answer make_event(struct import_reader *r, const struct slice fields[IMPORT_FIELDS],
                                      struct import_event *event)
 {
-    if (parse_time(fields[0], &event->at_ms, &r->err) != 0 || check_id(names[1], fields[1], &r->err) != 0 ||
-        check_id(names[2], fields[2], &r->err) != 0) {
+    if (parse_time(&r->rules, fields[0], &event->at_ms, &r->err) != 0 || check_id(ids[1], fields[1], &r->err) != 0 ||
+        check_id(ids[2], fields[2], &r->err) != 0) {
         return IMPORT_BAD;
     }
     event->user = fields[1];
@@ -156,37 +152,123 @@ static enum import_answer make_event(struct import_reader *r, const struct slice
     return IMPORT_EVENT;
 }
 
-/* Fields of TSV or CSV. IMPORT_MORE stands for a header, which says nothing. */
-static enum import_answer make_row(struct import_reader *r, const struct slice fields[IMPORT_FIELDS], size_t n,
-                                   bool first, struct import_event *event)
+/* "item (column 3)" */
+static const char *field_name(const struct import_reader *r, int which, char out[FIELD_NAME])
 {
-    if (n != IMPORT_FIELDS) {
-        err_set(&r->err, ERR_INVALID, "expected 3 fields (unix_ms, user, item) separated by %s, found %zu",
+    size_t column = 0;
+    while (r->rules.columns.place[column] != which) {
+        column++;
+    }
+    snprintf(out, FIELD_NAME, "%s (column %zu)", which == 0 ? import_time_name(r->rules.unit) : ids[which], column + 1);
+    return out;
+}
+
+static bool has_digit(struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] >= '0' && text.data[i] <= '9') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_header(const struct import_rules *rules, const struct slice fields[IMPORT_FIELDS])
+{
+    return rules->columns.given || rules->escapes >= IMPORT_ESCAPES_PSQL
+               ? fields[0].len > 0 && fields[0].data[0] != '\\' && !has_digit(fields[0])
+               : slice_eq(fields[0], slice_str(import_time_name(rules->unit))) &&
+                     slice_eq(fields[1], slice_str(ids[1])) && slice_eq(fields[2], slice_str(ids[2]));
+}
+
+/* The escapes of TSV: undone, or refused where nothing says what they are. */
+static int undo_escapes(struct import_reader *r, struct slice fields[IMPORT_FIELDS])
+{
+    enum import_escapes escapes = r->rules.escapes;
+    char name[FIELD_NAME];
+    for (int i = 0; i < IMPORT_FIELDS && escapes != IMPORT_ESCAPES_NONE; i++) {
+        bool told = escapes != IMPORT_ESCAPES_UNTOLD, backslash = memchr(fields[i].data, '\\', fields[i].len) != NULL;
+        /* mysql's NULL is a word, so where nothing is told it is one of the doubtful fields. */
+        bool null = import_escapes_null(told ? escapes : IMPORT_ESCAPES_MYSQL, fields[i]);
+        if (null && (told || backslash)) {
+            return err_set(&r->err, ERR_INVALID, "%s is NULL", field_name(r, i, name));
+        }
+        if (!told && (null || backslash)) {
+            r->untold = true;
+            return err_set(
+                &r->err, ERR_INVALID,
+                "%s %s: say with --escapes psql, mysql or clickhouse who wrote it, or with --escapes none that "
+                "it stands for itself",
+                field_name(r, i, name), null ? "is the word NULL" : "holds a backslash");
+        }
+        if (backslash && import_escapes_undo(escapes, &fields[i]) != 0) {
+            return err_set(&r->err, ERR_INVALID, "%s has an escape that is cut off", field_name(r, i, name));
+        }
+    }
+    return 0;
+}
+
+/* Fields of TSV or CSV. IMPORT_MORE stands for a header, which says nothing. */
+static enum import_answer make_row(struct import_reader *r, struct slice fields[IMPORT_FIELDS], size_t n, bool first,
+                                   struct import_event *event)
+{
+    const struct import_columns *columns = &r->rules.columns;
+    if (n != columns->n) {
+        err_set(&r->err, ERR_INVALID, "expected %zu fields (%s) separated by %s, found %zu", columns->n, columns->text,
                 r->format == IMPORT_TSV ? "tabs" : "commas", n);
         return IMPORT_BAD;
     }
-    if (first && slice_eq(fields[0], slice_str(names[0])) && slice_eq(fields[1], slice_str(names[1])) &&
-        slice_eq(fields[2], slice_str(names[2]))) {
+    if (first && is_header(&r->rules, fields)) {
         return IMPORT_MORE;
+    }
+    if (r->format == IMPORT_TSV && undo_escapes(r, fields) != 0) {
+        return IMPORT_BAD;
     }
     return make_event(r, fields, event);
 }
 
-/* Splits a line without quotes. Returns how many fields there are; the first three are stored. */
-static size_t split(struct slice line, char separator, struct slice fields[IMPORT_FIELDS])
+/* CSV without quotes has a NULL, too: ClickHouse's. */
+static enum import_answer refuse_null(struct import_reader *r, int which)
 {
+    char name[FIELD_NAME];
+    err_set(&r->err, ERR_INVALID, "%s is NULL", field_name(r, which, name));
+    return IMPORT_BAD;
+}
+
+/* Splits a line without quotes. Returns how many fields there are; those of an event are stored. */
+static size_t split(const struct import_reader *r, struct slice line, char separator,
+                    struct slice fields[IMPORT_FIELDS])
+{
+    const struct import_columns *columns = &r->rules.columns;
+    bool escapes = separator == '\t' && r->rules.escapes >= IMPORT_ESCAPES_PSQL;
     const char *at = line.data;
     const char *end = line.data + line.len;
     for (size_t n = 0;; n++) {
         const char *next = memchr(at, separator, (size_t)(end - at));
-        if (n < IMPORT_FIELDS) {
-            fields[n] = slice_of(at, (size_t)((next == NULL ? end : next) - at));
+        while (escapes && next != NULL && import_escapes_before(at, next)) {
+            next = memchr(next + 1, separator, (size_t)(end - next - 1));
+        }
+        if (n < columns->n && columns->place[n] >= 0) {
+            fields[columns->place[n]] = slice_of(at, (size_t)((next == NULL ? end : next) - at));
         }
         if (next == NULL) {
             return n + 1;
         }
         at = next + 1;
     }
+}
+
+/* Which field of a CSV record is \N without quotes, before they are undone; -1: none. */
+static int csv_null(const struct import_reader *r, const char *at, const struct csv_record *record)
+{
+    for (size_t i = 0; i < record->n && i < r->rules.columns.n; i++) {
+        struct slice field = slice_of(at + record->fields[i].from, record->fields[i].to - record->fields[i].from);
+        bool quoted = record->fields[i].from > 0 && at[record->fields[i].from - 1] == '"';
+        if (r->rules.columns.place[i] >= 0 && !quoted && import_escapes_null(IMPORT_ESCAPES_UNTOLD, field)) {
+            return r->rules.columns.place[i];
+        }
+    }
+    return -1;
 }
 
 /* A CSV record whose first line, of line_len bytes and a newline (or not, at the end), holds a quote. */
@@ -213,8 +295,14 @@ static enum import_answer quoted_row(struct import_reader *r, size_t line_len, s
     }
     consume(r, record.len + (record.len < n), record.lines + 1);
     struct slice fields[IMPORT_FIELDS];
-    for (size_t i = 0; i < IMPORT_FIELDS && i < record.n; i++) {
-        fields[i] = csv_field(at, &record, i);
+    int null = record.n == r->rules.columns.n ? csv_null(r, at, &record) : -1;
+    if (null >= 0) {
+        return refuse_null(r, null);
+    }
+    for (size_t i = 0; i < r->rules.columns.n && i < record.n; i++) {
+        if (r->rules.columns.place[i] >= 0) {
+            fields[r->rules.columns.place[i]] = csv_field(at, &record, i);
+        }
     }
     return make_row(r, fields, record.n, first, event);
 }
@@ -266,14 +354,35 @@ static bool skip_mark(struct import_reader *r)
     return true;
 }
 
+/* The newline that ends the record of n bytes at `at`: where a writer escapes, one behind a backslash does not. */
+static char *find_end(const struct import_reader *r, char *at, size_t n)
+{
+    char *newline = memchr(at + r->scanned, '\n', n - r->scanned);
+    while (newline != NULL && r->rules.escapes >= IMPORT_ESCAPES_PSQL && import_escapes_before(at, newline)) {
+        newline = memchr(newline + 1, '\n', (size_t)(at + n - newline - 1));
+    }
+    return newline;
+}
+
+static uint64_t count_lines(struct slice record)
+{
+    uint64_t n = 1;
+    for (const char *at = record.data; (at = memchr(at, '\n', (size_t)(record.data + record.len - at))) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
 /* One record. IMPORT_MORE if more bytes are needed, or if an empty line or a header was passed over. */
 static enum import_answer next_record(struct import_reader *r, struct import_event *event)
 {
     char *at = r->bytes + r->begin;
     size_t n = r->end - r->begin;
-    char *newline = memchr(at + r->scanned, '\n', n - r->scanned);
+    char *newline = find_end(r, at, n);
     size_t len = newline == NULL ? n : (size_t)(newline - at);
+    r->untold = false;
     if (len > IMPORT_LINE_MAX) {
+        r->raw.len = 0;
         r->line = r->next_line;
         r->past_first = true;
         r->skipping = true;
@@ -285,7 +394,8 @@ static enum import_answer next_record(struct import_reader *r, struct import_eve
     }
     struct slice line = slice_of(at, len > 0 && at[len - 1] == '\r' ? len - 1 : len);
     bool first = !r->past_first;
-    if (line.len == 0) {
+    /* pg_dump ends its data with a line \. */
+    if (line.len == 0 || (r->rules.escapes == IMPORT_ESCAPES_PSQL && slice_eq(line, slice_str("\\.")))) {
         consume(r, len + (newline != NULL), 1);
         return IMPORT_MORE;
     }
@@ -297,21 +407,30 @@ static enum import_answer next_record(struct import_reader *r, struct import_eve
     }
     r->line = r->next_line;
     r->past_first = true;
-    consume(r, len + (newline != NULL), 1);
+    consume(r, len + (newline != NULL), r->rules.escapes >= IMPORT_ESCAPES_PSQL ? count_lines(line) : 1);
     struct slice fields[IMPORT_FIELDS];
     switch (r->format) {
     case IMPORT_NDJSON:
-        if (import_json_parse(at, line.len, fields, &r->err) != 0) {
+        if (r->rules.columns.given) {
+            return malformed(r, "a line of NDJSON, which names its fields, and --columns is for TSV and CSV");
+        }
+        if (import_json_parse(at, line.len, import_time_name(r->rules.unit), fields, &r->err) != 0) {
             return IMPORT_BAD;
         }
         return make_event(r, fields, event);
     case IMPORT_TSV:
     case IMPORT_CSV: {
-        size_t count = split(line, r->format == IMPORT_TSV ? '\t' : ',', fields);
+        size_t count = split(r, line, r->format == IMPORT_TSV ? '\t' : ',', fields);
+        for (int i = 0; i < IMPORT_FIELDS && r->format == IMPORT_CSV && count == r->rules.columns.n; i++) {
+            if (import_escapes_null(IMPORT_ESCAPES_UNTOLD, fields[i])) {
+                return refuse_null(r, i);
+            }
+        }
         return make_row(r, fields, count, first, event);
     }
     default:
-        return malformed(r, "neither TSV nor CSV nor NDJSON: expected unix_ms, user, item");
+        err_set(&r->err, ERR_INVALID, "neither TSV nor CSV nor NDJSON: expected %s", r->rules.columns.text);
+        return IMPORT_BAD;
     }
 }
 

@@ -1,4 +1,4 @@
-/* The line formats of `unseen import`: bytes in, events out.
+/* The line formats of `unseen import`: bytes in, events out. import_rules.h says what else their fields may be.
  *
  *   TSV     1383782400000<tab>u42<tab>video:7
  *   CSV     1383782400000,u42,"video:7"          (RFC 4180: "" is a quote, a quoted field may hold newlines)
@@ -22,12 +22,10 @@
 
 #include "base/err.h"
 #include "base/slice.h"
-
-enum import_format { IMPORT_AUTO, IMPORT_TSV, IMPORT_CSV, IMPORT_NDJSON };
+#include "cli/import/import_rules.h"
 
 enum {
-    IMPORT_LINE_MAX = 64 * 1024, /* bytes of a line, or of a CSV record of several lines */
-    IMPORT_FIELDS = 3,
+    IMPORT_LINE_MAX = 64 * 1024, /* bytes of a line, or of a record of several lines */
 };
 
 enum import_answer {
@@ -43,10 +41,14 @@ struct import_event {
 };
 
 struct import_reader {
+    struct import_rules rules;
     enum import_format format; /* IMPORT_AUTO until a first line has told */
     uint64_t line;             /* where the event or the malformed record begins; from 1 */
-    struct err err;            /* ERR_INVALID: why it's malformed */
+    struct err err;            /* ERR_INVALID: why it's malformed ... */
+    bool untold;               /* ... because nothing says what its escapes mean */
+    struct slice raw;          /* the record as it came, without its newline, if rules.keep; empty: it was too long */
 
+    char *kept; /* where raw is */
     char *bytes;
     size_t begin, end;  /* not used yet */
     size_t scanned;     /* bytes from begin on that hold no newline */
@@ -58,20 +60,16 @@ struct import_reader {
 };
 
 /* IMPORT_AUTO takes the format from the first line that isn't empty. Returns 0 or ERR_NOMEM. */
-int import_reader_init(struct import_reader *r, enum import_format format);
+int import_reader_init(struct import_reader *r, const struct import_rules *rules);
 void import_reader_free(struct import_reader *r);
 
 /* For the next input; keeps the memory. */
-void import_reader_restart(struct import_reader *r, enum import_format format);
+void import_reader_restart(struct import_reader *r);
 
 /* Where the next bytes go, and how many fit: at least 128 KiB. Only after IMPORT_MORE or at the start. */
 char *import_reader_room(struct import_reader *r, size_t *size);
 void import_reader_filled(struct import_reader *r, size_t n);
 
 enum import_answer import_reader_next(struct import_reader *r, struct import_event *event);
-
-/* "tsv", "csv", "ndjson", "auto"; and back: ERR_NOTFOUND when it is none. */
-const char *import_format_name(enum import_format format);
-int import_format_parse(const char *name, enum import_format *format);
 
 #endif

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "net/client.h"
@@ -29,6 +30,8 @@ struct import_remote {
         size_t n;
     } sent[PIPELINE_MAX]; /* a ring */
     size_t oldest, n_sent;
+    bool counts;        /* the account may ask for what forgets drop, */
+    uint64_t forgotten; /* which were so many before */
 };
 
 /* A server that has just started answers LOADING until it has recovered what was staged. */
@@ -58,6 +61,27 @@ static int ask_retention(struct import_remote *r, const char *address, int64_t *
     return 0;
 }
 
+/* What forgets have dropped on the server. 1; 0: it doesn't say; or an error of the connection. */
+static int ask_forgotten(struct import_remote *r, uint64_t *n, struct err *err)
+{
+    static const char name[] = "forgotten_dropped:";
+    const struct slice words[] = {slice_str("INFO"), slice_str("stats")};
+    const struct reply *reply;
+    int rc = client_call(r->client, words, 2, &reply, err);
+    if (rc < 0) {
+        return rc == ERR_INVALID ? 0 : rc; /* an answer: no permission */
+    }
+    const char *at = memmem(reply->text.data, reply->text.len, name, sizeof name - 1);
+    if (at == NULL) {
+        return 0;
+    }
+    *n = 0;
+    for (at += sizeof name - 1; at < reply->text.data + reply->text.len && *at >= '0' && *at <= '9'; at++) {
+        *n = *n * 10 + (uint64_t)(*at - '0');
+    }
+    return 1;
+}
+
 int import_remote_open(const char *address, const char *password, struct import_remote **remote, int64_t *retention,
                        struct err *err)
 {
@@ -72,12 +96,24 @@ int import_remote_open(const char *address, const char *password, struct import_
     if (rc == 0) {
         rc = ask_retention(r, address, retention, err);
     }
+    if (rc == 0) {
+        rc = ask_forgotten(r, &r->forgotten, err);
+        r->counts = rc == 1;
+    }
     if (rc < 0) {
         import_remote_close(r);
         return rc;
     }
     *remote = r;
     return 0;
+}
+
+int import_remote_forgotten(struct import_remote *r, uint64_t *n, struct err *err)
+{
+    uint64_t now = 0;
+    int rc = r->counts ? ask_forgotten(r, &now, err) : 0;
+    *n = now > r->forgotten ? now - r->forgotten : 0;
+    return rc < 0 ? rc : 0;
 }
 
 void import_remote_close(struct import_remote *r)

@@ -96,6 +96,13 @@ int import_tally_event(struct import_tally *t, int64_t at_ms, uint64_t user_hash
     return 0;
 }
 
+static void reject(struct import_tally *t, const char *file, uint64_t line, const char *reason, struct slice raw)
+{
+    if (t->rejects != NULL) {
+        import_rejects_add(t->rejects, file, line, reason, raw);
+    }
+}
+
 static void note(struct import_tally *t, const char *file, uint64_t line, const char *reason)
 {
     if (t->n_bad < IMPORT_BAD_SHOWN) {
@@ -106,22 +113,68 @@ static void note(struct import_tally *t, const char *file, uint64_t line, const 
     }
 }
 
-void import_tally_malformed(struct import_tally *t, const char *file, uint64_t line, const char *reason)
+void import_tally_reject_time(struct import_tally *t, enum import_time time, const char *file, uint64_t line,
+                              struct slice raw)
+{
+    char why[64], name[MONTH_TEXT], date[OUTPUT_TEXT];
+    if (time == IMPORT_TIME_OLD) {
+        snprintf(why, sizeof why, "past retention: before %s", month_name(t->first_month, name));
+    } else {
+        snprintf(why, sizeof why, "ahead: after %s", date_text(t->newest_ms, date));
+    }
+    reject(t, file, line, why, raw);
+}
+
+void import_tally_malformed(struct import_tally *t, const char *file, uint64_t line, const char *reason,
+                            struct slice raw)
 {
     t->malformed++;
     note(t, file, line, reason);
+    reject(t, file, line, reason, raw);
 }
 
 void import_tally_refused(struct import_tally *t, const char *file, uint64_t line, uint64_t n, const char *reason)
 {
+    char text[sizeof(((struct import_bad *)0)->reason)];
     t->refused += n;
     t->events -= n;
     note(t, file, line, reason);
+    if (n > 1) { /* the plays of a user and time go in one command */
+        snprintf(text, sizeof text, "%.200s (and so the %llu plays behind it of this user and time)", reason,
+                 (unsigned long long)n - 1);
+        reason = text;
+    }
+    reject(t, file, line, reason, slice_of("", 0));
+}
+
+void import_tally_forgotten(struct import_tally *t, uint64_t n)
+{
+    n = n < t->events ? n : t->events;
+    t->forgotten += n;
+    t->events -= n;
+}
+
+const char *import_tally_why_none(const struct import_tally *t, char out[IMPORT_WHY_NONE])
+{
+    const struct {
+        uint64_t n;
+        const char *name;
+    } counts[] = {
+        {t->too_old, "too old"}, {t->ahead, "ahead"}, {t->forgotten, "forgotten"}, {t->malformed, "malformed"}};
+    size_t len = 0;
+    char text[OUTPUT_TEXT];
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        if (counts[i].n > 0) {
+            len += (size_t)snprintf(out + len, IMPORT_WHY_NONE - len, "%s%s %s", len > 0 ? ", " : "",
+                                    count_text(counts[i].n, text), counts[i].name);
+        }
+    }
+    return len > 0 ? out : "no line in the input";
 }
 
 static double rate(const struct import_tally *t)
 {
-    uint64_t all = t->events + t->too_old + t->ahead + t->refused;
+    uint64_t all = t->events + t->too_old + t->ahead + t->forgotten + t->refused;
     return t->elapsed_us > 0 ? (double)all * 1e6 / (double)t->elapsed_us : 0;
 }
 
@@ -150,6 +203,10 @@ void import_tally_print(const struct import_tally *t, bool dry_run)
     printf("   before %s\n", month_name(t->first_month, name));
     print_count("ahead", t->ahead);
     printf("   after %s\n", date_text(t->newest_ms, text));
+    if (t->forgotten > 0) {
+        print_count("forgotten", t->forgotten);
+        puts("   not newer than a FORGET of the user or item");
+    }
     print_count("malformed", t->malformed);
     putchar('\n');
     if (t->refused > 0) {
@@ -207,6 +264,7 @@ void import_tally_print_json(const struct import_tally *t, bool dry_run)
     json_text(&j, "oldest", time_text(t->oldest_ms, time));
     json_number(&j, "ahead", (int64_t)t->ahead);
     json_text(&j, "newest", time_text(t->newest_ms, time));
+    json_number(&j, "forgotten", (int64_t)t->forgotten);
     json_number(&j, "malformed", (int64_t)t->malformed);
     json_number(&j, "refused", (int64_t)t->refused);
     json_open(&j, "problems", '[');

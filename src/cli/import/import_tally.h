@@ -6,9 +6,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/slice.h"
 #include "cli/import/distinct.h"
+#include "cli/import/import_rejects.h"
 
-enum { IMPORT_BAD_SHOWN = 5 };
+enum { IMPORT_BAD_SHOWN = 5, IMPORT_WHY_NONE = 160 };
 
 enum import_time { IMPORT_TIME_GOOD, IMPORT_TIME_OLD, IMPORT_TIME_AHEAD };
 
@@ -27,6 +29,8 @@ struct import_tally {
     uint64_t *month;              /* its count */
     uint64_t events, too_old, ahead;
     uint64_t malformed;
+    uint64_t untold;                      /* of those, in which an escape may or may not be one */
+    uint64_t forgotten;                   /* not newer than a forget; not among the events, once they are known */
     uint64_t refused;                     /* by a server with other limits; not among the events */
     bool endless;                         /* users and items are not counted: each takes memory */
     bool of_letters;                      /* the input are dead letters: */
@@ -34,7 +38,8 @@ struct import_tally {
     struct distinct users, items;
     struct import_bad bad[IMPORT_BAD_SHOWN]; /* the first ones, malformed or refused */
     int n_bad;
-    int64_t elapsed_us; /* set by the owner at the end */
+    int64_t elapsed_us;             /* set by the owner at the end */
+    struct import_rejects *rejects; /* the owner's: where what is refused goes, or NULL */
 };
 
 /* Limits: `retention` full months before the one of earlier_ms, and a day after later_ms (see store_ops.now). Returns 0
@@ -51,13 +56,22 @@ int import_tally_copy(struct import_tally *to, const struct import_tally *from, 
 
 /* Counts an event whose time is not good, and says so. */
 enum import_time import_tally_time(struct import_tally *t, int64_t at_ms);
+void import_tally_reject_time(struct import_tally *t, enum import_time time, const char *file, uint64_t line,
+                              struct slice raw);
 
 /* Counts an event with a good time. Returns 0 or ERR_NOMEM. */
 int import_tally_event(struct import_tally *t, int64_t at_ms, uint64_t user_hash, uint64_t item_hash, struct err *err);
 
-/* Counts a malformed line; or n events that were refused. */
-void import_tally_malformed(struct import_tally *t, const char *file, uint64_t line, const char *reason);
+/* Counts a malformed line, raw as it came; or n events that were refused. */
+void import_tally_malformed(struct import_tally *t, const char *file, uint64_t line, const char *reason,
+                            struct slice raw);
 void import_tally_refused(struct import_tally *t, const char *file, uint64_t line, uint64_t n, const char *reason);
+
+/* So many of the events were dropped by a forget, as it turned out. */
+void import_tally_forgotten(struct import_tally *t, uint64_t n);
+
+/* Why none was loaded: "3 too old, 1 malformed"; or "no line in the input". */
+const char *import_tally_why_none(const struct import_tally *t, char out[IMPORT_WHY_NONE]);
 
 /* Prints the summary to standard output: for people, or as JSON. */
 void import_tally_print(const struct import_tally *t, bool dry_run);

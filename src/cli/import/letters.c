@@ -15,7 +15,8 @@ static int take_delivery(struct import *im, const struct message_event *event, c
 {
     if (im->store != NULL) {
         *stays = true;
-        import_tally_malformed(&im->tally, file, line, "a delivery: it needs a running server, see --to");
+        import_tally_malformed(&im->tally, file, line, "a delivery: it needs a running server, see --to",
+                               slice_of("", 0));
         return 0;
     }
     for (size_t i = 0; i < event->n; i++) {
@@ -67,7 +68,7 @@ static int read_letters(struct import *im, struct message_rules *rules, const ch
         bool stays = false;
         uint64_t line = import_letters_line(letters);
         if (rc == ERR_INVALID) {
-            import_tally_malformed(t, file, line, err->text);
+            import_tally_malformed(t, file, line, err->text, slice_of("", 0));
             continue;
         }
         rc = take_letter(im, &event, file, line, &stays, err);
