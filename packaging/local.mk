@@ -41,7 +41,7 @@ packaging/systemd/tmpfiles.d/unseen.conf: packaging/systemd/tmpfiles.d/unseen.co
 
 # The links between the documents are relative, so the folders are kept.
 docsdir = $(docdir)/docs
-dist_doc_DATA = README.md NEWS.md
+dist_doc_DATA = README.md HACKING.md NEWS.md
 dist_docs_DATA = \
 	docs/architecture.md \
 	docs/clients.md \
@@ -80,4 +80,4 @@ bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = packaging/bash-completion/unseen
 
 # The recipes themselves, so that the tarball can be packaged on any system.
-EXTRA_DIST += packaging/debian packaging/rpm packaging/container scripts/package
+EXTRA_DIST += packaging/debian packaging/rpm packaging/container scripts/package scripts/packages.bash
