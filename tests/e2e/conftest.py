@@ -261,7 +261,7 @@ def make_disk(folder):
         mount.mkdir()
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount)], capture_output=True)
         if done.returncode != 0:
-            pytest.skip("mounting a tmpfs is not allowed here; disks that fail are tested in tests/unit and tests/scenario")
+            pytest.skip("not here: mounting a tmpfs is not allowed here; disks that fail are tested in tests/unit and tests/scenario")
         mounts.append(mount)
         return mount
 
@@ -304,7 +304,7 @@ def spoken(server, protocol):
 def trace_path():
     path = DATA / "movietweetings.tsv.gz"
     if not path.exists():
-        pytest.skip(f"the real trace is not at {path}: set UNSEEN_TEST_DATA to its folder")
+        pytest.skip(f"not here: the real trace is not at {path}: set UNSEEN_TEST_DATA to its folder")
     return path
 
 

@@ -101,7 +101,7 @@ def test_a_crowd_at_the_door(make_server):
     """Many come at once, before the server looks: a kernel that drops them lets everybody behind them wait a second."""
     crowd = 2000
     if int(open("/proc/sys/net/core/somaxconn").read()) < crowd:
-        pytest.skip("this kernel keeps no such queue")
+        pytest.skip("not here: this kernel keeps no such queue")
     server = make_server(http="127.0.0.1:0")
     port = http_port(server)
     server.process.send_signal(signal.SIGSTOP)
@@ -591,7 +591,7 @@ def test_unix_socket_mode(make_server, folder, mode):
 def test_unix_socket_group(make_server, folder):
     groups = os.getgroups() if os.getuid() else [g.gr_gid for g in grp.getgrall() if g.gr_gid not in (0, os.getgid())]
     if not groups:
-        pytest.skip("there is no other group")
+        pytest.skip("not here: there is no other group")
     group = grp.getgrgid(groups[-1])
     for name in (group.gr_name, str(group.gr_gid)):
         path = folder / f"{name}.sock"

@@ -347,7 +347,7 @@ def test_a_disk_that_fills_up(cold, make_disk):
 
 def test_a_read_only_folder(cold, folder):
     if not (os.geteuid() == 0 and shutil.which("mount")):
-        pytest.skip("needs a read-only mount, which only root can make")
+        pytest.skip("not here: needs a read-only mount, which only root can make")
     server = cold()
     server.start()
     with server.client() as c:
@@ -356,7 +356,7 @@ def test_a_read_only_folder(cold, folder):
     target = folder / "readonly"
     target.mkdir()
     if subprocess.run(["mount", "--bind", str(server.data), str(target)], capture_output=True).returncode != 0:
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("not here: mounting is not allowed here")
     try:
         subprocess.run(["mount", "-o", "remount,ro,bind", str(target)], check=True)
         other = cold()
