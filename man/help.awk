@@ -95,7 +95,7 @@ function print_exit_codes(i,    codes, n, k, all)
     print "# EXIT STATUS\n"
     n = split(all, codes, "; ")
     for (k = 1; k <= n; k++) {
-        print "**" substr(codes[k], 1, 1) "**\n:   " substr(codes[k], 3) "\n"
+        print "**" substr(codes[k], 1, index(codes[k], " ") - 1) "**\n:   " substr(codes[k], index(codes[k], " ") + 1) "\n"
     }
     return i
 }

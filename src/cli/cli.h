@@ -8,7 +8,8 @@
 
 #include "base/err.h"
 
-enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+/* EXIT_CONFIG, EX_CONFIG of sysexits.h: serve can't start, nor can it when it is tried again. */
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CONFIG = 78 };
 
 struct cli_command {
     const char *name; /* NULL ends the table */

@@ -50,6 +50,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_rados.h \
 	src/cli/serve/serve_lease.c \
 	src/cli/serve/serve_lease.h \
+	src/cli/serve/serve_mark.c \
+	src/cli/serve/serve_mark.h \
 	src/cli/serve/serve_recover.c \
 	src/cli/serve/serve_recover.h \
 	src/cli/serve/serve_watch.c \

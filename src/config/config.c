@@ -429,6 +429,23 @@ static int validate_legacy(const struct config *cfg, struct err *err)
     return code;
 }
 
+static int validate_expect_data(const struct config *cfg, struct err *err)
+{
+    const char *expect = cfg->expect_data;
+    size_t len = strlen(cfg->data);
+    if (strcmp(expect, "no") == 0 || strcmp(expect, "yes") == 0) {
+        return 0;
+    }
+    if (expect[0] != '/') {
+        return err_set(err, ERR_INVALID, "expect_data is %s, expected no, yes, or the whole path of a file",
+                       log_quote_str(expect));
+    }
+    return strncmp(expect, cfg->data, len) == 0 && expect[len] == '/'
+               ? err_set(err, ERR_INVALID, "expect_data is %s, expected a file outside of the data folder, %s",
+                         log_quote_str(expect), cfg->data)
+               : 0;
+}
+
 int config_validate(const struct config *cfg, struct err *err)
 {
     if (cfg->window > cfg->retention) {
@@ -452,6 +469,7 @@ int config_validate(const struct config *cfg, struct err *err)
                        log_quote_str(cfg->grpc));
     }
 #endif
+    code = code < 0 ? code : validate_expect_data(cfg, err);
     code = code < 0 ? code : config_validate_kafka(cfg, err);
     code = code < 0 ? code : config_validate_registry(cfg, err);
     code = code < 0 ? code : config_validate_replica(cfg, err);

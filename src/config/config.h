@@ -95,6 +95,7 @@ struct config {
     int64_t staging_memory, request_memory, wal_limit, min_free; /* bytes */
     int64_t sweep_from, sweep_to;  /* minutes since local midnight, the end excluded (up to 1440); may cross midnight */
     char timezone[CONFIG_TEXT];    /* "" the system's */
+    char expect_data[CONFIG_TEXT]; /* "no", "yes", or the path of a mark */
     char backup_root[CONFIG_TEXT]; /* "": see config_backup_root() */
     int64_t backup_at;             /* minute of the local day; -1: never */
     int64_t backup_keep;           /* backups */

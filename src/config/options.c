@@ -54,6 +54,21 @@ const struct config_option config_options[] = {
         .help = "The data folder. It is created when it is missing, and one process at a time serves it.",
     },
     {
+        .name = "expect_data",
+        .type = CONFIG_STRING,
+        FIELD(expect_data),
+        .min = 2,
+        .max = CONFIG_TEXT - 1,
+        .default_text = "no",
+        .change = CHANGE_RESTART,
+        .help =
+            "Whether the service refuses to start where the data folder holds nothing, as behind a mistyped path or "
+            "a disk that isn't mounted, and everything would be unseen again. no: an empty history is begun, with a "
+            "warning; yes: it is refused; the path of a file outside of the data folder: the first start makes it, "
+            "and where it is there it is refused. The packages' unit names such a file. unseen serve --new begins "
+            "an empty history all the same.",
+    },
+    {
         .name = "store",
         .type = CONFIG_ENUM,
         FIELD(store),

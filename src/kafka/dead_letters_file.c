@@ -12,6 +12,7 @@
 
 #include "base/folder_sync.h"
 #include "base/json_scan.h"
+#include "base/owner.h"
 #include "base/text.h"
 #include "kafka/dead_letters_impl.h"
 
@@ -142,6 +143,7 @@ int dead_letters_lock(const char *folder, bool make, int *fd, int64_t *size, str
         if (*fd < 0) {
             return errno == ENOENT && !make ? 0 : dead_letters_error("open " DEAD_LETTERS_FILE, err);
         }
+        owner_as_folder(path);
         int code =
             flock(*fd, LOCK_EX) < 0 || fstat(*fd, &opened) < 0 ? dead_letters_error("lock " DEAD_LETTERS_FILE, err) : 0;
         bool same = code == 0 && stat(path, &named) == 0 && named.st_ino == opened.st_ino;

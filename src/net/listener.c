@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/owner.h"
 #include "config/config.h"
 #include "net/worker.h"
 
@@ -129,6 +130,7 @@ static int find_group(const char *name, gid_t *gid, struct err *err)
 static int give_to(const char *path, gid_t gid, mode_t mode, struct stat *st)
 {
     char self[64];
+    owner_as_folder(path);
     int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         return -1;

@@ -1,8 +1,20 @@
 """The data folder: who has it, whose its files are, and what is told when it holds nothing."""
+import json
+import os
 import shutil
 import time
+import urllib.request
 
-from conftest import PATIENCE, Server, run
+import pytest
+
+from conftest import DAY, PATIENCE, START, RespError, Server, http_url, run
+
+
+def wait_for(server, condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline and server.alive(), server.log()
+        time.sleep(0.01)
 
 
 def second(server, folder):
@@ -38,10 +50,7 @@ def test_a_lock_that_comes_from_a_copy(make_server, folder):
     shutil.copy(lock, folder / "copy")
     (folder / "copy").write_text("pid 1\naddress 127.0.0.1:1\n")
     (folder / "copy").rename(lock)
-    deadline = time.monotonic() + PATIENCE
-    while lock.read_text() != named:
-        assert time.monotonic() < deadline, server.log()
-        time.sleep(0.01)
+    wait_for(server, lambda: lock.read_text() == named)
     assert "in use by process" in second(server, folder)
 
 
@@ -63,3 +72,174 @@ def test_a_folder_that_is_moved(make_server, folder):
     moved.rename(here)
     with server.client() as c:
         assert c.command("PLAYED", "u", "a") == 1
+
+
+# --- a folder that holds nothing ---
+
+def refused(folder, data, *args, code=1, **options):
+    server = Server(folder, wait=False, store="sqlite", **options)
+    server.options["data"] = str(data)
+    server.spawn(*args)
+    assert server.process.wait(PATIENCE) == code, server.log()
+    return server.log().splitlines()[-1]
+
+
+def test_an_empty_history_is_no_silent_thing(make_server):
+    server = make_server(store="sqlite", http="127.0.0.1:0")
+    begun = "warn the data folder holds no data: an empty history is begun"
+    assert f"{begun} data={server.data} seed=" in server.log().replace('"', "")
+    with server.client() as c:
+        assert f"begun_ms:{START}\r\n".encode() in c.command("INFO")
+    with urllib.request.urlopen(http_url(server) + "/metrics", timeout=PATIENCE) as reply:
+        assert f"unseen_history_begun_timestamp_seconds {START // 1000}" in reply.read().decode()
+    with urllib.request.urlopen(http_url(server) + "/v1/status", timeout=PATIENCE) as reply:
+        status = json.load(reply)
+    assert status["figures"]["begun_ms"] == START
+    assert any("an empty history is begun" in w["text"] for w in status["warnings"]), status["warnings"]
+    server.clock += DAY
+    server.restart()
+    assert server.log().count(begun) == 1
+    with server.client() as c:
+        assert f"begun_ms:{START}\r\n".encode() in c.command("INFO")
+
+
+def test_a_service_that_has_had_data(make_server, folder):
+    mark = folder / "mark"
+    server = make_server(store="sqlite", expect_data=str(mark))
+    assert mark.read_text() == f"{server.data}\n"
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    server.restart()
+    assert server.stop() == 0
+
+    typo = folder / "dta"
+    text = refused(folder, typo, expect_data=str(mark))
+    assert f"the data folder {typo} holds no data, but this service had some in {server.data}, as {mark} says" in text
+    assert "unseen serve --new" in text
+    assert not typo.exists()
+    unmounted = folder / "unmounted"
+    unmounted.mkdir()
+    (unmounted / "lock").touch()
+    assert "is the path right, and its disk mounted?" in refused(folder, unmounted, expect_data=str(mark))
+    (unmounted / "history.db").touch()  # of no byte
+    (unmounted / "staging.db").touch()
+    assert "holds no data" in refused(folder, unmounted, expect_data=str(mark))
+    shutil.copy(server.data / "staging.db", unmounted)
+    assert "history.db is missing or empty" in refused(folder, unmounted, expect_data=str(mark))
+    assert mark.read_text() == f"{server.data}\n"
+
+    server.options["data"] = str(typo)
+    server.data = typo
+    server.spawn("--new")
+    wait_for(server, lambda: mark.read_text() == f"{typo}\n")
+    assert server.stop() == 0
+    server.start()
+    mark.unlink()
+    server.restart()
+    assert mark.read_text() == f"{typo}\n"
+
+
+def test_data_is_expected(make_server, folder):
+    assert "and expect_data is yes" in refused(folder, folder / "none", expect_data="yes")
+    assert not (folder / "none").exists()
+    inside = folder / "none" / "mark"
+    assert "expected a file outside of the data folder" in refused(folder, folder / "none", expect_data=inside, code=78)
+    assert "expected no, yes, or the whole path" in refused(folder, folder / "none", expect_data="maybe", code=78)
+    missing = folder / "there" / "is" / "none"
+    assert f"expect_data: can't write {missing}.new" in refused(folder, folder / "d", expect_data=missing)
+    server = make_server(store="sqlite")
+    server.options["expect_data"] = "yes"
+    server.restart()
+
+
+# --- whose the files are ---
+
+OTHER = 54321  # nobody has it
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+
+
+def owners(path):
+    return {str(p.relative_to(path)): p.lstat().st_uid for p in [path, *path.rglob("*")]}
+
+
+@as_root
+def test_what_root_makes_is_the_folders_owner(folder):
+    folder.chmod(0o755)
+    home, root = folder / "home", folder / "root"
+    home.mkdir()
+    root.mkdir()
+    os.chown(home, OTHER, OTHER)
+    data = home / "data"
+    trace = folder / "plays.tsv"
+    trace.write_text(f"{START}\tu\ta\n")
+    clock = "--test-clock", START, "--min-free", "0", "--timezone", "UTC"
+    run("import", trace, "--data", data, *clock)
+    for words in ("months",), ("user", "u"), ("why", "u", "a"), ("check",), ("clock",):
+        run(*words, "--data", data, *clock)
+    run("backup", home / "copies" / "one", "--data", data, *clock)
+    run("backup", root / "copy", "--data", data, *clock)
+    (home / "server").mkdir()
+    os.chown(home / "server", OTHER, OTHER)
+    server = Server(folder / "home" / "server", store="sqlite", unix_socket=str(home / "socket"))
+    server.kill()  # with its logs
+    assert {"data/lock", "data/staging.db", "data/history.db", "copies/one/history.db", "socket",
+            "server/data/staging.db-wal", "server/data/history.db-shm"} <= set(owners(home))
+    assert {p for p, uid in owners(home).items() if uid != OTHER} == {"server/log", "server/unseen.conf"}  # the test's
+    assert set(owners(root).values()) == {0}
+
+    # What is salvaged takes the place of what was damaged, beside it.
+    shutil.move(data, root / "data")
+    run("check", "--salvage", root / "data.saved", "--data", root / "data", *clock)
+    assert set(owners(root / "data.saved").values()) == {OTHER}
+
+    # A folder that an earlier command of root's made unusable is mended by the next one.
+    os.chown(root / "data" / "staging.db", 0, 0)
+    run("months", "--data", root / "data", *clock)
+    assert set(owners(root / "data").values()) == {OTHER}
+
+
+@as_root
+def test_a_clone_for_another_user(make_server, folder):
+    primary = make_server(store="sqlite")
+    target = folder / "replica"
+    target.mkdir()
+    os.chown(target, OTHER, OTHER)
+    clone = "clone", f"127.0.0.1:{primary.port}", "--data", target, "--test-clock", START, "--min-free", "0"
+    for _ in range(2):  # the second one is made beside it
+        run(*clone)
+        assert set(owners(target).values()) == {OTHER}
+    assert not (folder / "replica.clone").exists()
+
+
+def test_a_clone_needs_a_folder(make_server, folder):
+    primary = make_server(store="sqlite")
+    config = folder / "unseen.conf"
+    config.write_text(f"data = {folder / 'named'}\n")
+    for words in (), ("-c", config):
+        done = run("clone", f"127.0.0.1:{primary.port}", *words, check=False)
+        assert done.returncode == 1 and b"--data DIR names, and none is named" in done.stderr, done.stderr
+    assert not (folder / "named").exists()
+
+
+def test_a_backup_holds_data(folder):
+    trace = folder / "plays.tsv"
+    trace.write_text(f"{START}\tu\ta\n")
+    clock = "--test-clock", START, "--min-free", "0", "--timezone", "UTC"
+    run("import", trace, "--data", folder / "data", *clock)
+    run("backup", folder / "copy", "--data", folder / "data", *clock)
+    for words in ("months",), ("user", "u"), ("why", "u", "a"), ("clock",), ("promote",):
+        shutil.copytree(folder / "copy", folder / words[0])
+        done = run(*words, "--data", folder / words[0], *clock, check=False)
+        assert done.returncode == 0 or b"is the folder of a primary already" in done.stderr, done.stderr
+        done = run(*words, "--data", folder, *clock, check=False)
+        assert done.returncode == 1 and f"{folder} holds no data of Unseen".encode() in done.stderr, done.stderr
+    assert not (folder / "lock").exists()
+
+
+def test_a_wrong_folder_is_no_failed_backup(make_server):
+    server = make_server(store="sqlite")
+    with server.client() as c:
+        for wrong in "/elsewhere", "a/../..", ".":
+            with pytest.raises(RespError):
+                c.command("BACKUP", wrong)
+        assert b"backup_errors:0\r\n" in c.command("INFO")

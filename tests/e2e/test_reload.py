@@ -31,7 +31,7 @@ LIVE = {
 FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "front_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
 RESTART = {
     "rados_conf": "/tmp/ceph.conf", "rados_pool": "other", "rados_user": "client.other", "rados_timeout": "3s",
-    "data": "/tmp/elsewhere", "modules": "/tmp", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
+    "data": "/tmp/elsewhere", "expect_data": "yes", "modules": "/tmp", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
     "unix_socket_mode": "0660", "unix_socket_group": "root",
     "tls_ca": "/tmp/ca.pem", "workers": "1", "slots": "9", "slot_length": "2h", "timezone": "Europe/Berlin", "hash_seed": "0123456789abcdef",

@@ -73,7 +73,7 @@ def tls(folder, certs):
 
     yield make
     for server in servers:
-        assert server.stop() in (0, 1)
+        assert server.stop() in (0, 1, 78)
         assert "Sanitizer" not in server.log() and "runtime error:" not in server.log()
 
 
@@ -246,7 +246,7 @@ def test_renewed_without_dropping_anybody(tls, certs, folder):
 def test_it_does_not_start(tls, options, problem):
     server = tls(wait=False, **options)
     server.spawn()
-    assert server.process.wait(PATIENCE) == 1
+    assert server.process.wait(PATIENCE) in (1, 78)  # 78: whatever the files are
     assert problem in server.log()
 
 

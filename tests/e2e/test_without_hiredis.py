@@ -31,7 +31,7 @@ def test_configuration(config, lines):
         return
     assert checked.returncode == 1 and f"legacy_redis is set, but {WITHOUT}" in checked.stderr.decode()
     served = run("serve", "-c", path, check=False)
-    assert served.returncode == 1 and f"legacy_redis is set, but {WITHOUT}" in served.stderr.decode()
+    assert served.returncode == 78 and f"legacy_redis is set, but {WITHOUT}" in served.stderr.decode()
 
 
 def test_the_sample_is_good(folder):

@@ -14,6 +14,7 @@
 
 #include "base/folder_sync.h"
 #include "base/hash.h"
+#include "base/owner.h"
 
 #define STATE_FORMAT                                                                                                   \
     "unseen-follow 2 dev %" PRIu64 " ino %" PRIu64 " offset %" PRIu64 " line %" PRIu64 " head %016" PRIx64             \
@@ -76,6 +77,7 @@ static int take_lock(struct follow_file *f, struct err *err)
     if (f->lock < 0) {
         return failed(path, err);
     }
+    owner_as_folder(path);
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) {
         return 0;
     }
@@ -99,6 +101,7 @@ int follow_file_save(struct follow_file *f, uint64_t offset, uint64_t line, stru
     if (fd < 0) {
         return failed(path, err);
     }
+    owner_as_folder(path);
     int rc = write(fd, text, (size_t)len) == len && fsync(fd) == 0 ? 0 : failed(path, err);
     if (close(fd) < 0 && rc == 0) {
         rc = failed(path, err);

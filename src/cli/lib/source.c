@@ -144,8 +144,7 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
         return err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_SYSTEM,
                        "data folder %s: %s (another is named with --data DIR or -c FILE)", cfg->data, strerror(errno));
     }
-    rc = sqlite_store_address(cfg->data, address, sizeof address, err);
-    if (rc == ERR_NOTFOUND) {
+    if (!sqlite_store_holds_data(cfg->data)) {
         return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
     }
     rc = source_direct(cfg, source, err);

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/owner.h"
 #include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/lib/options.h"
@@ -219,6 +220,10 @@ static int beside(struct cloning *c, const struct store_node *self, struct err *
     if (snprintf(c->cfg.data, sizeof c->cfg.data, "%s.clone", c->target) >= (int)sizeof c->cfg.data) {
         return err_set(err, ERR_INVALID, "the path %s.clone is too long", c->target);
     }
+    if (mkdir(c->cfg.data, 0750) < 0 && errno != EEXIST) {
+        return err_set(err, ERR_SYSTEM, "can't make the folder %s: %s", c->cfg.data, strerror(errno));
+    }
+    owner_as(c->cfg.data, c->target); /* whose place it takes */
     return 0;
 }
 
@@ -290,6 +295,9 @@ static int copy(struct cloning *c, struct err *err)
 static int run(struct cloning *c, struct err *err)
 {
     int rc = cli_options_has_folder(&c->cfg, err);
+    if (rc == 0 && c->cfg.origin[config_find("data") - config_options] != ORIGIN_COMMAND_LINE) {
+        rc = err_set(err, ERR_INVALID, "clone writes into the folder that --data DIR names, and none is named");
+    }
     if (rc < 0 || (rc = other_node_open(&c->cfg, c->address, c->user, &c->from, err)) < 0 ||
         (rc = other_node_hello(&c->from, 0, 0, err)) < 0 || (rc = other_node_fits(&c->from, &c->cfg, err)) < 0) {
         return rc;

@@ -58,9 +58,8 @@ static int change_folder(const struct config *cfg, struct promoted *p, struct er
 {
     struct store *store;
     struct store_node now;
-    char address[CONFIG_TEXT];
     int rc = cli_options_has_folder(cfg, err);
-    if (rc == 0 && sqlite_store_address(cfg->data, address, sizeof address, err) == ERR_NOTFOUND) {
+    if (rc == 0 && !sqlite_store_holds_data(cfg->data)) {
         return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
     }
     if (rc == 0) {

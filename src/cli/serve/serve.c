@@ -20,6 +20,7 @@
 #include "cli/serve/serve_config.h"
 #include "cli/serve/serve_front.h"
 #include "cli/serve/serve_lease.h"
+#include "cli/serve/serve_mark.h"
 #include "cli/serve/serve_rados.h"
 #include "cli/serve/serve_recover.h"
 #include "cli/serve/serve_watch.h"
@@ -55,7 +56,10 @@ static const char help[] =
     "      --listen HOST:PORT where it listens; none: not on TCP\n"
     "      --unix-socket PATH a Unix socket beside it\n"
     "      --front-only       without a folder: answers questions from what another server keeps\n"
-    "                         in the Redis of front_redis or front_sentinel, and takes no writes\n\n"
+    "                         in the Redis of front_redis or front_sentinel, and takes no writes\n"
+    "      --new              begin an empty history where the data folder holds none, although\n"
+    "                         expect_data says that it should\n\n"
+    "Exit code: 0 it was ended; 1 it failed; 2 wrong usage; 78 the configuration is wrong.\n\n"
     "Examples:\n"
     "  unseen serve --data /var/lib/unseen\n"
     "  unseen serve -c /etc/unseen/unseen.conf --port 7989\n"
@@ -206,8 +210,11 @@ static int open_store(const struct serve_config *config, struct store **store, s
     if (config->front_only) {
         return serve_front_open(cfg, store, err);
     }
-    int rc = store_begin(cfg, store, err);
-    if (rc == 0 && (rc = clone_mark_check(*store, cfg->data, err)) < 0) {
+    int rc = serve_mark_check(cfg, config->begin_new, err);
+    if (rc < 0 || (rc = store_begin(cfg, store, err)) < 0) {
+        return rc;
+    }
+    if ((rc = clone_mark_check(*store, cfg->data, err)) < 0 || (rc = serve_mark_leave(cfg, err)) < 0) {
         (*store)->ops->close(*store);
     }
     return rc;
@@ -368,8 +375,9 @@ static int serve(struct serve_config *config, struct err *err)
 int cli_serve(int argc, char **argv)
 {
     const char *port = NULL;
-    bool front_only = false;
-    const struct cli_flag flags[] = {{"port", NULL, &port}, {"front-only", &front_only, NULL}, {NULL, NULL, NULL}};
+    bool front_only = false, begin_new = false;
+    const struct cli_flag flags[] = {
+        {"port", NULL, &port}, {"front-only", &front_only, NULL}, {"new", &begin_new, NULL}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"serve", help, "no argument", 0, 0, flags, false};
     static struct serve_config config; /* outlives every thread */
     int exit_code;
@@ -383,16 +391,21 @@ int cli_serve(int argc, char **argv)
     }
     int rc = serve_config_read(&config.options, port, NULL, NULL, &config.cfg, &accounts, &err);
     account_set_free(accounts); /* server_start() keeps its own */
-    if (rc < 0 || cli_options_zone(&config.cfg, &err) < 0) {
-        return cli_fail(&err);
+    if (rc == 0) {
+        rc = cli_options_zone(&config.cfg, &err);
     }
     config.port = port;
     config.front_only = front_only;
-    if (front_only && serve_front_check(&config.cfg, &err) < 0) {
-        return cli_fail(&err);
+    config.begin_new = begin_new;
+    if (rc == 0 && front_only) {
+        rc = serve_front_check(&config.cfg, &err);
     }
-    if (serve_rados_check(&config.cfg, &err) < 0) {
-        return cli_fail(&err);
+    if (rc == 0) {
+        rc = serve_rados_check(&config.cfg, &err);
+    }
+    if (rc < 0) {
+        cli_fail(&err);
+        return EXIT_CONFIG;
     }
     log_set_level((enum log_level)config.cfg.log_level);
     exit_code = serve(&config, &err) < 0 ? cli_fail(&err) : EXIT_GOOD;

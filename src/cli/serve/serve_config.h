@@ -13,6 +13,7 @@ struct serve_config {
     struct cli_options options;
     const char *port;         /* --port, or NULL */
     bool front_only;          /* --front-only */
+    bool begin_new;           /* --new */
     struct config cfg;        /* the configuration that the server uses, read with config_now(); outlives its threads */
     struct config configured; /* the same as it was given, before it was fitted to the machine */
 };

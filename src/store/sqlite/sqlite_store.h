@@ -2,6 +2,8 @@
 #ifndef UNSEEN_STORE_SQLITE_STORE_H
 #define UNSEEN_STORE_SQLITE_STORE_H
 
+#include <stdbool.h>
+
 #include "store/export.h"
 #include "store/store.h"
 
@@ -23,6 +25,9 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
 /* Both. */
 int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
                       struct err *err);
+
+/* Whether the folder has anything of a database, be it only a log. */
+bool sqlite_store_holds_data(const char *folder);
 
 /* Reads what publish() wrote from a folder whose lock is held: "" when none is written yet. ERR_NOTFOUND without a lock
  * file. */

@@ -103,6 +103,7 @@ enum { FORGET_COUNTERS = 4096 };
     X(backups)                                                                                                         \
     X(backup_errors)                                                                                                   \
     X(backup_problems)                                                                                                 \
+    X(begun_ms)                                                                                                        \
     X(backup_ms)                                                                                                       \
     X(recovered_rows)                                                                                                  \
     X(recovery_us)                                                                                                     \

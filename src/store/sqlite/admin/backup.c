@@ -18,7 +18,10 @@ enum { NICE = 15 }; /* below the historian */
 
 static void tell(struct sqlite_store *s, const struct store_backup *request)
 {
-    if (request->err.code < 0) {
+    if (request->err.code == ERR_INVALID) { /* a mistake of who asked for it */
+        log_warn("backup refused", "folder=%s error=%s", log_quote_str(request->folder),
+                 log_quote_str(request->err.text));
+    } else if (request->err.code < 0) {
         COUNT(s, backup_errors, 1);
         log_error("backup failed", "folder=%s error=%s", log_quote_str(request->folder),
                   log_quote_str(request->err.text));

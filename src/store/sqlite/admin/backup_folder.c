@@ -18,6 +18,7 @@
 
 #include "base/folder_sync.h"
 #include "base/log.h"
+#include "base/owner.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/db/folder.h"
 
@@ -122,6 +123,9 @@ static int enter(struct backup_folder *f, const char *name, struct err *err)
     if (!made && errno != EEXIST) {
         return system_error(err, "can't create the folder", f->path);
     }
+    if (made) {
+        owner_as_folder(f->path);
+    }
     f->created_from = made && f->created_from == 0 ? len + 1 : f->created_from;
     int fd = openat(f->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
@@ -183,13 +187,14 @@ static void remove_created(const struct backup_folder *f)
 
 static int create_file(const struct backup_folder *f, const char *name, struct err *err)
 {
-    char file[NAME_ROOM];
-    snprintf(file, sizeof file, "%s.db", name);
-    int fd = openat(f->fd, file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    char path[PATH_MAX + NAME_ROOM];
+    snprintf(path, sizeof path, "%s/%s.db", f->path, name);
+    int fd = openat(f->fd, strrchr(path, '/') + 1, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
         return system_error(err, "can't write into the folder", f->path);
     }
     close(fd);
+    owner_as_folder(path);
     return 0;
 }
 

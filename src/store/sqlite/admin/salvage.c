@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/owner.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/folder_lock.h"
@@ -255,6 +256,20 @@ static int sync_files(const struct backup_folder *f, struct err *err)
     return 0;
 }
 
+/* The new folder is to take the place of the damaged one. */
+static void own_target(const struct backup_folder *f, const char *damaged)
+{
+    char path[PATH_MAX + 32];
+    if (f->created_from == 0) {
+        return; /* its owner was chosen */
+    }
+    owner_as(f->path, damaged);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s.db", f->path, i == 0 ? STAGING_PARTIAL : HISTORY_PARTIAL);
+        owner_as_folder(path);
+    }
+}
+
 int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err)
 {
     struct salvage s = {.did = order->did, .progress = order->progress, .arg = order->arg};
@@ -270,6 +285,7 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err)
     }
     result = backup_folder_take(&f, order->target, NULL, order->folder, err);
     if (result == 0) {
+        own_target(&f, order->folder);
         if ((result = do_history(&s, order->folder, &f, order->seed, err)) == 0 &&
             (result = do_staging(&s, order->folder, &f, err)) == 0 && (result = sync_files(&f, err)) == 0) {
             result = backup_folder_complete(&f, err);

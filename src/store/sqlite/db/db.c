@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/owner.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/folder_lock.h"
 #include "store/sqlite/db/read_now.h"
@@ -256,6 +257,9 @@ static int open_file(struct db *db, const char *folder, const char *name, const 
         result =
             db->handle == NULL ? err_set(err, ERR_NOMEM, "%s: out of memory", db->path) : db_error(db, err, "open");
     } else {
+        if (mode != DB_READ) {
+            owner_as_folder(db->path); /* SQLite makes the files beside it its owner's */
+        }
         /* Only an operator's shell that recovers or checkpoints can be in the way, for a moment. */
         sqlite3_busy_timeout(db->handle, BUSY_WAIT_MS);
         result = renew ? db_renew_wal(db, err) : 0; /* before anything is read */

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "store/sqlite/sqlite_store.h"
+
 int folder_need(const char *folder, const char *name, struct err *err)
 {
     char path[PATH_MAX];
@@ -15,6 +17,17 @@ int folder_need(const char *folder, const char *name, struct err *err)
         return err_set(err, ERR_NOTFOUND, "there is no %s in %s", name, folder);
     }
     return 0;
+}
+
+bool sqlite_store_holds_data(const char *folder)
+{
+    static const char *const names[] = {"history.db", "staging.db", "history.db-wal", "staging.db-wal"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (folder_file_bytes(folder, names[i]) > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int folder_note(const char *folder, const char *name, struct folder_file *file, struct err *err)

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "store/bulk.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
@@ -23,6 +25,21 @@ static int write_seed(struct db *db, uint64_t seed, struct err *err)
         sqlite3_bind_text(stmt, 2, text, -1, SQLITE_STATIC);
     }
     return db_run(db, stmt, err);
+}
+
+static const char BEGUN[] = "begun";
+
+static int write_begun(struct sqlite_store *s, struct err *err)
+{
+    return db_meta_set_int(&s->historian.db, BEGUN, clock_wall_ms(), err);
+}
+
+static int read_begun(struct sqlite_store *s, struct err *err)
+{
+    int64_t ms = 0;
+    int result = db_meta_int(&s->historian.db, BEGUN, 0, &ms, err);
+    atomic_store(&s->counters.begun_ms, ms > 0 ? (uint64_t)ms : 0);
+    return result;
 }
 
 /* Whether some slot's table has a row. */
@@ -87,6 +104,9 @@ int seed_choose(struct sqlite_store *s, struct err *err)
     }
     if (found && (plays || !s->cfg->hash_seed_given)) {
         s->seed = stored;
+        if ((result = read_begun(s, err)) < 0) {
+            return result;
+        }
         if (s->cfg->hash_seed_given && s->cfg->hash_seed != stored) {
             return err_set(err, ERR_SEED,
                            "hash_seed differs from the seed of the plays in %s (fingerprint %08" PRIx32
@@ -102,10 +122,17 @@ int seed_choose(struct sqlite_store *s, struct err *err)
     if ((result = history_full(s, true, err)) < 0 || (result = history_begin(s, err)) < 0) {
         return result;
     }
-    if ((result = write_seed(db, s->seed, err)) < 0 || (result = pair_draw(db, err)) < 0) {
+    if ((result = write_seed(db, s->seed, err)) < 0 || (result = pair_draw(db, err)) < 0 ||
+        (result = found ? 0 : write_begun(s, err)) < 0) {
         history_rollback(s);
         return result;
     }
     result = history_commit(s, err);
-    return result < 0 ? result : history_full(s, false, err);
+    result = result < 0 ? result : history_full(s, false, err);
+    result = result < 0 ? result : read_begun(s, err);
+    if (result == 0 && !found) { /* a mistyped path, or a disk that isn't mounted, looks the same */
+        log_warn("the data folder holds no data: an empty history is begun", "data=%s seed=%08" PRIx32,
+                 log_quote_str(s->folder), hash_seed_fingerprint(s->seed));
+    }
+    return result;
 }
