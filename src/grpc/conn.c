@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "grpc/server.h"
+#include "net/stray.h"
 
 enum {
     FEED = 16 * 1024, /* bytes between two looks at the work */
@@ -157,6 +158,10 @@ static void on_open(struct conn *c)
 static void on_input(struct conn *c)
 {
     struct grpc_conn *s = grpc_conn_of(c);
+    if (s->session == NULL && stray_is_resp(c->input)) {
+        stray_send_on(c, "gRPC");
+        return;
+    }
     if (s->session == NULL && c->input.len > 0) {
         if (h2_open(s) < 0) {
             conn_abort(c);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "http/server.h"
 #include "http/submit.h"
+#include "net/stray.h"
 
 static struct http_conn *conn_of(struct conn *c)
 {
@@ -89,6 +90,10 @@ static bool next_head(struct http_conn *s)
         s->seen = 0;
     }
     if (c->input.len == 0 || (c->input.len == 1 && c->input.data[0] == '\r')) {
+        return false;
+    }
+    if (s->seen == 0 && stray_is_resp(c->input)) {
+        stray_send_on(c, "HTTP");
         return false;
     }
     if (!head_may_begin(c->input)) {

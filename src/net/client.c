@@ -122,6 +122,11 @@ static int connect_tcp(struct client *c, struct err *err)
     char host[sizeof c->address], port[PORT_TEXT];
     const char *address = c->address;
     bool tls = stream_is_tls(&address);
+    const char *scheme = strstr(address, "://");
+    if (scheme != NULL) {
+        return err_set(err, ERR_INVALID, "'%s' is a URL: expected the address of RESP, host:port or tls://host:port",
+                       c->address);
+    }
     const char *colon = strrchr(address, ':');
     if (colon == NULL || colon == address || colon[1] == '\0' || strlen(colon + 1) >= sizeof port) {
         return err_set(err, ERR_INVALID, "'%s': expected host:port, [v6]:port, tls://host:port or unix:/path",

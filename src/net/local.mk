@@ -29,6 +29,8 @@ libunseen_a_SOURCES += \
 	src/net/room.h \
 	src/net/relay.c \
 	src/net/relay.h \
+	src/net/stray.c \
+	src/net/stray.h \
 	src/net/stream.c \
 	src/net/stream.h \
 	src/net/tls.h \

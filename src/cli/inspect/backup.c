@@ -11,7 +11,7 @@
 
 static const char help[] =
     "Copies the data folder into DIR while it is served, and checks the copy.\n\n"
-    "Usage: unseen backup DIR [--json] [OPTION ...]\n\n"
+    "Usage: unseen backup DIR [--to ADDRESS] [--json] [OPTION ...]\n\n"
     "DIR must be empty or not exist yet, and have room. The running server makes the copy, and\n"
     "only below its backup_root. When none runs, this command makes it, anywhere. The copy holds\n"
     "every play that was acknowledged before, and nothing that was forgotten before. It is whole\n"
@@ -20,6 +20,9 @@ static const char help[] =
     "To restore, stop the server, put both files into the data folder (and nothing else), run\n"
     "`unseen check`, start.\n\n"
     "Options:\n"
+    "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that\n"
+    "                         serves the data folder; its password is requirepass of the configuration,\n"
+    "                         or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
     "      --json             print JSON\n\n"
     "Examples:\n"
     "  unseen backup /var/lib/unseen-backups/2026-11-21\n"
@@ -53,8 +56,9 @@ static void print_result(const char *folder, const struct source_backup *b, bool
 
 int cli_backup(int argc, char **argv)
 {
+    const char *to = NULL;
     bool json = false;
-    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"to", NULL, &to}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"backup", help, "DIR", 1, 1, flags, false};
     struct cli_options options;
     int exit_code;
@@ -68,8 +72,11 @@ int cli_backup(int argc, char **argv)
     struct source *source;
     struct err err;
     char folder[PATH_MAX];
-    if (cli_whole_path(options.words[0], folder, &err) < 0 || cli_options_config(&options, &cfg, &err) < 0 ||
-        source_open(&cfg, &source, &err) < 0) {
+    /* Of another machine only it knows which folder that is. */
+    if ((to != NULL ? snprintf(folder, sizeof folder, "%s", options.words[0]) >= (int)sizeof folder &&
+                          err_set(&err, ERR_INVALID, "the path is too long")
+                    : cli_whole_path(options.words[0], folder, &err) < 0) ||
+        cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, to, &source, &err) < 0) {
         return cli_fail(&err);
     }
     struct progress progress;

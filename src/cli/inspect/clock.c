@@ -8,12 +8,16 @@
 
 static const char help[] =
     "Shows what is believed of the clock, and sets it right when the machine can't.\n\n"
-    "Usage: unseen clock [--accept | --set-back] [--json] [OPTION ...]\n\n"
+    "Usage: unseen clock [--accept | --set-back] [--to ADDRESS] [--json] [OPTION ...]\n\n"
     "Opens the data folder, or asks the server that serves it.\n\n"
     "While the clock is doubted nothing is swept or sealed, plays get the later time, and questions look back from\n"
     "the earlier one. Set the machine's clock right first, if it is wrong (timedatectl, chronyc): then it is believed\n"
     "by itself. Neither option makes a play unseen.\n\n"
     "Options:\n"
+    "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that\n"
+    "                         serves the data folder; its password is requirepass of the configuration,\n"
+    "                         or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
+
     "      --accept           the clock is right, although it is far ahead of the newest time, or behind the "
     "program's\n"
     "                         build at a first start\n"
@@ -71,9 +75,13 @@ static void print_json(const struct store_clock *c)
 
 int cli_clock(int argc, char **argv)
 {
+    const char *to = NULL;
     bool json = false, accept = false, set_back = false;
-    const struct cli_flag flags[] = {
-        {"accept", &accept, NULL}, {"set-back", &set_back, NULL}, {"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {{"accept", &accept, NULL},
+                                     {"set-back", &set_back, NULL},
+                                     {"json", &json, NULL},
+                                     {"to", NULL, &to},
+                                     {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"clock", help, "no argument", 0, 0, flags, false};
     struct cli_options options;
     int exit_code;
@@ -87,7 +95,7 @@ int cli_clock(int argc, char **argv)
     struct source *source;
     struct store_clock clock;
     struct err err;
-    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, &source, &err) < 0) {
+    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, to, &source, &err) < 0) {
         return cli_fail(&err);
     }
     enum source_clock what = accept ? SOURCE_CLOCK_ACCEPT : set_back ? SOURCE_CLOCK_SET_BACK : SOURCE_CLOCK_LOOK;

@@ -8,16 +8,20 @@
 #include "cli/lib/source.h"
 #include "store/admin.h"
 
-static const char help[] = "Lists the stored months, newest first. Plays that are still staged are in none of them.\n\n"
-                           "Usage: unseen months [--json] [OPTION ...]\n\n"
-                           "Opens the data folder, or asks the server that serves it. With store = rados the months\n"
-                           "are as the nightly walks have found them, which take four weeks to come by everybody:\n"
-                           "how old that is stands below.\n\n"
-                           "Options:\n"
-                           "      --json             print JSON, as GET /v1/months answers it\n\n"
-                           "Examples:\n"
-                           "  unseen months\n"
-                           "  unseen months --json --data /var/lib/unseen\n";
+static const char help[] =
+    "Lists the stored months, newest first. Plays that are still staged are in none of them.\n\n"
+    "Usage: unseen months [--to ADDRESS] [--json] [OPTION ...]\n\n"
+    "Opens the data folder, or asks the server that serves it. With store = rados the months\n"
+    "are as the nightly walks have found them, which take four weeks to come by everybody:\n"
+    "how old that is stands below.\n\n"
+    "Options:\n"
+    "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that\n"
+    "                         serves the data folder; its password is requirepass of the configuration,\n"
+    "                         or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
+    "      --json             print JSON, as GET /v1/months answers it\n\n"
+    "Examples:\n"
+    "  unseen months\n"
+    "  unseen months --json --data /var/lib/unseen\n";
 
 static void print_people(const struct store_month_info *months, int n, bool walked)
 {
@@ -83,8 +87,9 @@ static void print_json(const struct store_month_info *months, int n)
 
 int cli_months(int argc, char **argv)
 {
+    const char *to = NULL;
     bool json = false;
-    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"to", NULL, &to}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"months", help, "no argument", 0, 0, flags, false};
     struct cli_options options;
     int exit_code;
@@ -94,7 +99,7 @@ int cli_months(int argc, char **argv)
     struct config cfg;
     struct source *source;
     struct err err;
-    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, &source, &err) < 0) {
+    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, to, &source, &err) < 0) {
         return cli_fail(&err);
     }
     struct store_month_info *months = calloc(SOURCE_MONTHS_MAX, sizeof *months);

@@ -7,17 +7,21 @@
 #include "cli/lib/output.h"
 #include "cli/lib/source.h"
 
-static const char help[] = "Shows what is remembered of a user.\n\n"
-                           "Usage: unseen user USER [--json] [OPTION ...]\n\n"
-                           "Opens the data folder, or asks the server that serves it.\n\n"
-                           "The error is the chance that a never-played item is hidden.\n\n"
-                           "Options:\n"
-                           "      --json             print JSON, as GET /v1/users/USER answers it; null: the user was\n"
-                           "                         never heard of\n\n"
-                           "Examples:\n"
-                           "  unseen user u42\n"
-                           "  unseen user u42 --json --data /var/lib/unseen\n"
-                           "  unseen user -- -17     a user whose id begins with a dash\n";
+static const char help[] =
+    "Shows what is remembered of a user.\n\n"
+    "Usage: unseen user USER [--to ADDRESS] [--json] [OPTION ...]\n\n"
+    "Opens the data folder, or asks the server that serves it.\n\n"
+    "The error is the chance that a never-played item is hidden.\n\n"
+    "Options:\n"
+    "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that\n"
+    "                         serves the data folder; its password is requirepass of the configuration,\n"
+    "                         or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
+    "      --json             print JSON, as GET /v1/users/USER answers it; null: the user was\n"
+    "                         never heard of\n\n"
+    "Examples:\n"
+    "  unseen user u42\n"
+    "  unseen user u42 --json --data /var/lib/unseen\n"
+    "  unseen user -- -17     a user whose id begins with a dash\n";
 
 static void print_people(struct slice user, const struct history *h)
 {
@@ -88,8 +92,9 @@ static void print_unknown(struct slice user)
 
 int cli_user(int argc, char **argv)
 {
+    const char *to = NULL;
     bool json = false;
-    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"to", NULL, &to}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"user", help, "USER", 1, 1, flags, false};
     struct cli_options options;
     int exit_code;
@@ -104,7 +109,7 @@ int cli_user(int argc, char **argv)
     if (dedup_check_id("user", 0, user, &err) < 0) {
         return cli_misuse("user", "%s", err.text);
     }
-    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, &source, &err) < 0) {
+    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, to, &source, &err) < 0) {
         return cli_fail(&err);
     }
     int rc = source_history(source, user, &history, &err);

@@ -6,17 +6,21 @@
 #include "cli/lib/output.h"
 #include "cli/lib/source.h"
 
-static const char help[] = "Says why an item is hidden from a user: every place where it is seen, newest first.\n\n"
-                           "Usage: unseen why USER ITEM [--json] [OPTION ...]\n\n"
-                           "Opens the data folder, or asks the server that serves it.\n\n"
-                           "A place is 'staged' (played, not yet in a month's filter), 'delivered' (among the last\n"
-                           "items sent), a month, or 'legacy' (in the old Redis of a user who is not migrated yet;\n"
-                           "only a running server asks there). A month's filter may err: its chance is shown.\n\n"
-                           "Options:\n"
-                           "      --json             print JSON, as POST /v1/why answers it\n\n"
-                           "Examples:\n"
-                           "  unseen why u42 video:7\n"
-                           "  unseen why u42 video:7 --json\n";
+static const char help[] =
+    "Says why an item is hidden from a user: every place where it is seen, newest first.\n\n"
+    "Usage: unseen why USER ITEM [--to ADDRESS] [--json] [OPTION ...]\n\n"
+    "Opens the data folder, or asks the server that serves it.\n\n"
+    "A place is 'staged' (played, not yet in a month's filter), 'delivered' (among the last\n"
+    "items sent), a month, or 'legacy' (in the old Redis of a user who is not migrated yet;\n"
+    "only a running server asks there). A month's filter may err: its chance is shown.\n\n"
+    "Options:\n"
+    "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that\n"
+    "                         serves the data folder; its password is requirepass of the configuration,\n"
+    "                         or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
+    "      --json             print JSON, as POST /v1/why answers it\n\n"
+    "Examples:\n"
+    "  unseen why u42 video:7\n"
+    "  unseen why u42 video:7 --json\n";
 
 static void print_people(struct slice user, struct slice item, const struct place *places, int n)
 {
@@ -61,8 +65,9 @@ static void print_json(struct slice user, struct slice item, const struct place 
 
 int cli_why(int argc, char **argv)
 {
+    const char *to = NULL;
     bool json = false;
-    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"to", NULL, &to}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"why", help, "USER ITEM", 2, 2, flags, false};
     struct cli_options options;
     int exit_code;
@@ -77,7 +82,7 @@ int cli_why(int argc, char **argv)
     if (dedup_check_id("user", 0, user, &err) < 0 || dedup_check_id("item", 0, item, &err) < 0) {
         return cli_misuse("why", "%s", err.text);
     }
-    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, &source, &err) < 0) {
+    if (cli_options_config(&options, &cfg, &err) < 0 || source_open(&cfg, to, &source, &err) < 0) {
         return cli_fail(&err);
     }
     int n = source_why(source, user, item, places, &err);

@@ -116,9 +116,26 @@ static const char *hide(char *value)
     return copy;
 }
 
+/* The options of the configuration that have one more word before it, "--replica-ack" for "ack"; how many. */
+static int by_last_word(const char *name, char *out, size_t size)
+{
+    char text[NAME_MAX_LEN + 1];
+    int n = 0;
+    size_t len = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < config_options_count && len < size; i++) {
+        const char *rest = strchr(dashed(config_options[i].name, text), '-');
+        if (rest != NULL && strcmp(rest + 1, name) == 0) {
+            len += (size_t)snprintf(out + len, size - len, "%s--%s", n++ > 0 ? " or " : "", text);
+        }
+    }
+    return n;
+}
+
 static int unknown_option(const struct cli_syntax *syntax, const char *given, const char *name)
 {
     char texts[2][NAME_MAX_LEN + 1] = {"", ""}; /* the best so far, and the one looked at */
+    char longer[4 * NAME_MAX_LEN];
     const char *best = cli_nearer(name, "help", NULL);
     for (const struct cli_flag *f = syntax->flags; f != NULL && f->name != NULL; f++) {
         best = cli_nearer(name, f->name, best);
@@ -130,6 +147,9 @@ static int unknown_option(const struct cli_syntax *syntax, const char *given, co
             char *text = best == texts[0] ? texts[1] : texts[0];
             best = cli_nearer(name, dashed(config_options[i].name, text), best);
         }
+    }
+    if (!syntax->plain && by_last_word(name, longer, sizeof longer) > 0) {
+        return cli_misuse(syntax->command, "unknown option '%s': did you mean %s?", given, longer);
     }
     if (best != NULL) {
         return cli_misuse(syntax->command, "unknown option '%s': did you mean --%s?", given, best);

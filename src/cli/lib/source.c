@@ -129,10 +129,20 @@ int source_direct(const struct config *cfg, struct source **source, struct err *
     return 0;
 }
 
-int source_open(const struct config *cfg, struct source **source, struct err *err)
+static int ask_server(const struct config *cfg, const char *address, struct source **source, struct err *err)
+{
+    const char *password;
+    int rc = client_prepare(cfg, &password, err);
+    return rc < 0 ? rc : source_remote(address, password, source, err);
+}
+
+int source_open(const struct config *cfg, const char *to, struct source **source, struct err *err)
 {
     char address[CONFIG_TEXT + 16];
     struct stat st;
+    if (to != NULL) {
+        return ask_server(cfg, to, source, err);
+    }
     if (cfg->store == STORE_ENGINE_RADOS) {
         return source_direct(cfg, source, err);
     }
@@ -161,9 +171,7 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
                        "data folder %s is in use by a process that answers no questions: it is starting, or an import",
                        cfg->data);
     }
-    const char *password;
-    rc = client_prepare(cfg, &password, err);
-    return rc < 0 ? rc : source_remote(address, password, source, err);
+    return ask_server(cfg, address, source, err);
 }
 
 int source_history(struct source *s, struct slice user, struct history *out, struct err *err)

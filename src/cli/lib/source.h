@@ -38,10 +38,11 @@ struct source {
 
 enum { SOURCE_MONTHS_MAX = 1200, SOURCE_POLL_MS = 200 };
 
-/* Takes the folder's lock and opens the store (recovering what is staged), or connects to the server that has it. cfg
- * must outlive the source. ERR_NOTFOUND: there is no data in the folder; nothing is created. With store = rados: opens
- * the pool, of which clock and backup have nothing: ERR_ABSENT. */
-int source_open(const struct config *cfg, struct source **source, struct err *err);
+/* With `to`, connects to the server there. With NULL, takes the folder's lock and opens the store (recovering what is
+ * staged), or connects to the server that has it. cfg must outlive the source. ERR_NOTFOUND: there is no data in the
+ * folder; nothing is created. With store = rados: opens the pool, of which clock and backup have nothing: ERR_ABSENT.
+ */
+int source_open(const struct config *cfg, const char *to, struct source **source, struct err *err);
 
 /* As asker_history(), asker_why() and asker_months(), but a remote source doesn't tell the month of a staged place, and
  * may find an item in the old Redis (PLACE_LEGACY), which a folder alone can't. */
