@@ -1,19 +1,22 @@
 """The programs of docs/clients.md, as they stand there."""
 import os
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+import redis
 
 from conftest import REPO
+from resp import RespError, flat
 from test_docs import examples
 from test_node import HERE, NODE
 
 DOCUMENT = "docs/clients.md"
 
 STORES = ("sqlite", "memory:later")
-NEEDS_FOLDER = {"test_node"}
+NEEDS_FOLDER = {"test_node", "test_asyncio", "test_a_decoding_client_of_python", "test_a_write_sent_twice"}
 
 
 def program(language):
@@ -35,11 +38,27 @@ def test_python(server):
     expect(server, "python:u1", [sys.executable, "-c", program("python")])
 
 
-def test_node(server, folder):
-    assert NODE and (HERE / "node_modules" / "redis").is_dir(), "npm ci --prefix tests/e2e/node"
+def test_asyncio(server):
+    expect(server, "asyncio:u1", [sys.executable, "-c", program("python asyncio")])
+
+
+@pytest.mark.parametrize("package, fence, user", [("redis", "javascript", "node:u1"),
+                                                  ("ioredis", "javascript ioredis", "ioredis:u1")])
+def test_node(server, folder, package, fence, user):
+    assert NODE and (HERE / "node_modules" / package).is_dir(), "npm ci --prefix tests/e2e/node"
     (folder / "node_modules").symlink_to(HERE / "node_modules")
-    (folder / "unseen.mjs").write_text(program("javascript"))
-    expect(server, "node:u1", [NODE, folder / "unseen.mjs"])
+    (folder / "unseen.mjs").write_text(program(fence))
+    expect(server, user, [NODE, folder / "unseen.mjs"])
+
+
+def test_a_decoding_client_of_python(server):
+    """Text is no bitmap: the call must say that it wants the bytes, as the document does."""
+    r = redis.Redis(port=server.port, decode_responses=True)
+    words = ("FILTER", "decoded:u1", "REPLY", "BITMAP", "ITEMS", "a", "b", "c")
+    with pytest.raises(UnicodeDecodeError):
+        r.execute_command(*words)
+    assert r.execute_command(*words, NEVER_DECODE=True) == bytes([0b11100000])
+    r.close()
 
 
 def test_c(server, folder):
@@ -70,8 +89,29 @@ def test_python_of_many_users(make_server, folder):
         assert c.command("WHY", "grpcio-many:u2", "a") == [b"delivered"]
 
 
-def test_the_loop_is_the_same_in_all():
-    """Java and Go can't be run here; at least they send the same three commands."""
-    for language in ("python", "javascript", "c", "java", "go"):
-        text = program(language)
-        assert all(command in text for command in ("PLAYED", "FILTER", "DELIVERED", "INDEXES")), language
+def test_every_program_is_run():
+    """Here, or by tests/integration/test_examples.py, which has those that are files."""
+    fences = re.findall(r"^```(\S.*)$", (REPO / DOCUMENT).read_text(), re.MULTILINE)
+    programs = [fence for fence in fences if fence.split()[0] not in ("console", "py")]
+    here = ["python", "python asyncio", "javascript", "javascript ioredis", "c"]
+    assert [fence for fence in programs if " tests/integration/" not in fence] == here
+    for fence in programs:
+        if " tests/integration/" in fence and "hash" not in fence.lower():
+            assert all(word in program(fence).upper() for word in ("PLAYED", "FILTER", "DELIVERED")), fence
+
+
+def test_a_write_sent_twice(server):
+    """What the document says of a client that repeats by itself."""
+    with server.client() as c:
+        deliver = ("FILTER", "twice:u1", "LIMIT", "1", "DELIVER", "ITEMS", "a", "b")
+        assert [c.command(*deliver) for _ in range(2)] == [[b"a"], [b"b"]]
+        for words in (("PLAYED", "twice:u2", "a"), ("DELIVERED", "twice:u2", "b"), ("BLOCK", "twice", "1"),
+                      ("POOL", "SET", "twice", "a"), ("POOL", "ADD", "twice", "b")):
+            c.command(*words)
+            c.command(*words)
+        assert c.command("UNSEEN", "twice:u2", "a", "b", "c") == [b"c"]
+        assert flat(c.command("POOL", "GET", "twice"))["ids"] == [b"a", b"b"]
+        assert c.command("POOL", "RENAME", "twice", "once")
+        with pytest.raises(RespError, match="^NOPOOL"):
+            c.command("POOL", "RENAME", "twice", "once")
+        assert [c.command("POOL", "DROP", "once") for _ in range(2)] == [1, 0]

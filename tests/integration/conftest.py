@@ -130,6 +130,10 @@ def python(script):
     return [sys.executable, str(HERE / "python" / script)]
 
 
+def php(script):
+    return ["php", "-d", "zend.assertions=1", "-d", "assert.exception=1", str(HERE / "php" / script)]
+
+
 def environment(**more):
     """Of a client's program. The generated Python is found by path; Node's descriptors too."""
     return dict(os.environ, PYTHONPATH=str(CLIENTS / "python"), PYTHONDONTWRITEBYTECODE="1",
