@@ -369,6 +369,10 @@ static bool read_kill(struct resp_client *s, const struct slice *args, size_t n,
         } else if (arg_is(name, "LADDR")) {
             keep_text(t->laddr, sizeof t->laddr, value);
         } else if (arg_is(name, "USER")) {
+            if (!account_is_known(s->conn.worker->pool->service, value)) {
+                *refused = resp_client_refuse(s, "ERR No such user '%.*s'", arg_shown(value), value.data);
+                return false;
+            }
             keep_text(t->user, sizeof t->user, value);
         } else if (arg_is(name, "SKIPME") && (yes || arg_is(value, "no"))) {
             t->spares_self = yes;

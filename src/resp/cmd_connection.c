@@ -1,6 +1,9 @@
 /* Commands about the connection itself. */
+#include "base/clock.h"
 #include "resp/args.h"
 #include "resp/command.h"
+
+enum { DIGITS_TEXT = 20 + 1 };
 
 enum outcome cmd_ping(struct resp_client *s, const struct slice *args, size_t n)
 {
@@ -19,6 +22,21 @@ enum outcome cmd_echo(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     write_bulk(&s->writer, args[1]);
+    return OUTCOME_ANSWERED;
+}
+
+/* TIME: by the clock that plays are stamped with, seconds and microseconds. */
+enum outcome cmd_time(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    int64_t ms = clock_wall_ms();
+    char seconds[DIGITS_TEXT] = "", us[DIGITS_TEXT] = "";
+    write_digits(seconds, (uint64_t)(ms / 1000));
+    write_digits(us, (uint64_t)(ms % 1000 * 1000));
+    write_array(&s->writer, 2);
+    write_str(&s->writer, seconds);
+    write_str(&s->writer, us);
     return OUTCOME_ANSWERED;
 }
 

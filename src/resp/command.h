@@ -67,8 +67,8 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
 enum { COMMAND_NAME = 48 };
 const char *command_full_name(const struct command *parent, const struct command *cmd, char out[COMMAND_NAME]);
 
-command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select; /* cmd_connection.c */
-command_fn cmd_auth, cmd_hello, cmd_acl_whoami;                 /* cmd_login.c */
+command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select, cmd_time; /* cmd_connection.c */
+command_fn cmd_auth, cmd_hello, cmd_acl_whoami;                           /* cmd_login.c */
 command_fn cmd_client_getname, cmd_client_getredir, cmd_client_id, cmd_client_info, cmd_client_kill, cmd_client_list,
     cmd_client_setinfo, cmd_client_setname, cmd_client_switch; /* cmd_client.c */
 command_fn cmd_multi, cmd_exec, cmd_discard;                   /* multi.c */

@@ -320,8 +320,9 @@ static void add_backup(struct buf *out, const struct resp_client *s)
     info_add_text(out, "last_backup_folder", state.last_folder);
 }
 
-/* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
-static void add_keyspace(struct buf *out, const struct resp_client *s)
+/* Modules: there are none. Keyspace: Redis's line is db0:keys=...; for us a key is a user, and counting them is no
+ * INFO's business. */
+static void add_nothing(struct buf *out, const struct resp_client *s)
 {
     (void)out;
     (void)s;
@@ -350,6 +351,7 @@ static const struct section {
     {"commandstats", "Commandstats", info_add_commandstats, true},
     {"errorstats", "Errorstats", info_add_errorstats, false},
     {"latencystats", "Latencystats", info_add_latencystats, true},
+    {"modules", "Modules", add_nothing, true},
     {"cluster", "Cluster", add_cluster, false},
     {"ring", "Ring", add_ring, false},
     {"backup", "Backup", add_backup, false},
@@ -361,7 +363,7 @@ static const struct section {
     {"read_through", "Readthrough", add_read_through, false},
     {"kafka", "Kafka", add_kafka, false},
     {"registry", "Registry", add_registry, false},
-    {"keyspace", "Keyspace", add_keyspace, false},
+    {"keyspace", "Keyspace", add_nothing, false},
 };
 
 static bool section_wanted(const struct section *section, const struct slice *args, size_t n)

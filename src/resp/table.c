@@ -280,6 +280,8 @@ const struct command command_table[] = {
      "There is only database 0."},
     {"slowlog", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, NULL, slowlog_subs, "server", "subcommand",
      "Commands that took long (slowlog_slower_than)."},
+    {"time", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST, 0, cmd_time, NULL, "server", "",
+     "The server's time: seconds, and microseconds."},
     {"unblock", -2, ROLE_REQUEST, CMD_WRITE | CMD_FAST, 1, cmd_unblock, NULL, "unseen", "session [id ...]",
      "Takes numbers out of a scroll session, or ends it; answers how many were blocked."},
     {"unseen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_unseen, NULL, "unseen", "user item [item ...]",

@@ -40,6 +40,11 @@ const struct account *account_now(const struct service *s, struct identity *who)
     return who->account;
 }
 
+bool account_is_known(const struct service *s, struct slice name)
+{
+    return slice_eq(name, slice_str(account_default.name)) || account_set_find(accounts_now(s), name) != NULL;
+}
+
 int account_check(const struct account *account, unsigned roles, struct err *err)
 {
     if ((roles & ROLE_ANYBODY) != 0) {

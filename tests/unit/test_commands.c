@@ -24,8 +24,8 @@ struct row {
 };
 
 #define ANY "\1"
-#define N_COMMANDS "44"
-#define N_DOCS "88"
+#define N_COMMANDS "45"
+#define N_DOCS "90"
 #define COUNT_ERROR(name) "-ERR wrong number of arguments for '" name "' command\r\n"
 #define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define LONG_256 LONG_64 LONG_64 LONG_64 LONG_64
@@ -58,6 +58,8 @@ static const struct row rows[] = {
     {"RESET a\r\n", COUNT_ERROR("reset"), NULL},
     {"CLIENT SETNAME x\r\nRESET\r\nCLIENT GETNAME\r\n", "+OK\r\n+RESET\r\n$-1\r\n", NULL},
     {"SELECT 0\r\n", "+OK\r\n", NULL},
+    {"TIME\r\n", "*2\r\n$10\r\n" ANY "\r\n$" ANY "\r\n", NULL},
+    {"TIME x\r\n", COUNT_ERROR("time"), NULL},
     {"SELECT 1\r\n", "-ERR DB index is out of range\r\n", NULL},
     {"SELECT -1\r\n", "-ERR DB index is out of range\r\n", NULL},
     {"SELECT x\r\n", "-ERR value is not an integer or out of range\r\n", NULL},
@@ -129,8 +131,10 @@ static const struct row rows[] = {
     {"CLIENT KILL ID x\r\nCLIENT KILL ID 0\r\n",
      "-ERR client-id should be greater than 0\r\n-ERR client-id should be greater than 0\r\n", NULL},
     {"CLIENT KILL MAXAGE 0\r\n", "-ERR maxage should be greater than 0\r\n", NULL},
-    {"CLIENT KILL MAXAGE 86400\r\nCLIENT KILL USER nobody\r\nCLIENT KILL TYPE pubsub SKIPME no\r\n",
+    {"CLIENT KILL MAXAGE 86400\r\nCLIENT KILL USER default ID 999999\r\nCLIENT KILL TYPE pubsub SKIPME no\r\n",
      ":0\r\n:0\r\n:0\r\n", NULL},
+    {"CLIENT KILL USER nobody\r\nCLIENT KILL USER ''\r\n", "-ERR No such user 'nobody'\r\n-ERR No such user ''\r\n",
+     NULL},
     {"CLIENT KILL TYPE foo\r\n", "-ERR Unknown client type 'foo'\r\n", NULL},
     {"CLIENT KILL ADDR 1:1 FOO 1\r\nCLIENT KILL ADDR 1:1 ID\r\nCLIENT KILL SKIPME maybe\r\n",
      "-ERR syntax error\r\n-ERR syntax error\r\n-ERR syntax error\r\n", NULL},
@@ -467,6 +471,7 @@ static const struct row rows[] = {
      "$62\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\n\r\n",
      "=66\r\ntxt:# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\n\r\n"},
     {"INFO foo\r\n", "$0\r\n\r\n", "=4\r\ntxt:\r\n"},
+    {"INFO modules\r\n", "$11\r\n# Modules\r\n\r\n", "=15\r\ntxt:# Modules\r\n\r\n"},
     {"INFO Readthrough\r\nINFO read_through\r\n", "$" ANY "\r\n# Readthrough\r\n" ANY "\r\n# Readthrough\r\n" ANY,
      "=" ANY "\r\ntxt:# Readthrough\r\n" ANY "\r\ntxt:# Readthrough\r\n" ANY},
     {"INFO commandstats\r\n",
