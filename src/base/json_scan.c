@@ -1,7 +1,22 @@
 #include "base/json_scan.h"
 
+static int bad_in_line(const struct json_scan *j, const char *what)
+{
+    const char *to = j->at + (j->at < j->end);
+    size_t line = 1, column = 0;
+    for (const char *at = j->begin; at < to; at++) {
+        bool ends = *at == '\n' && at < j->at, begins = ((unsigned char)*at & 0xc0) != 0x80;
+        line += ends;
+        column = ends ? 0 : column + begins;
+    }
+    return err_set(j->err, ERR_INVALID, "line %zu, column %zu: %s", line, column, what);
+}
+
 int json_scan_bad(const struct json_scan *j, const char *what)
 {
+    if (j->lines) {
+        return bad_in_line(j, what);
+    }
     return err_set(j->err, ERR_INVALID, "%s at byte %zu", what, (size_t)(j->at - j->begin) + 1);
 }
 

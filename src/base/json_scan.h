@@ -22,9 +22,12 @@ struct json_scan {
     struct arena *arena; /* for strings with escapes; NULL: they are decoded in place, so the text can be changed, and
                           * is read once */
     struct err *err;
+    bool lines; /* errors name line and column, for a text that people wrote, rather than the byte */
 };
 
-int json_scan_bad(const struct json_scan *j, const char *what); /* "what at byte N" */
+/* "what at byte N", or "line L, column C: what": the column counts characters; of a text that ends too early it is the
+ * last. Behind strings that were decoded in place it isn't known any more. */
+int json_scan_bad(const struct json_scan *j, const char *what);
 void json_scan_skip_space(struct json_scan *j);
 bool json_scan_next_is(const struct json_scan *j, char c);
 bool json_scan_word(struct json_scan *j, const char *text); /* takes null, true or false, if it is there */

@@ -11,32 +11,39 @@
 #include "http/server.h"
 #include "http/submit.h"
 
+void question_add_answer(struct buf *out, const struct request *asked)
+{
+    buf_addf(out, "\"%s\":", question_forms[asked->form]);
+    if (asked->form == FORM_BITMAP) {
+        json_add_base64(out, slice_of((const char *)asked->unseen, bitmap_size(asked->n)));
+        return;
+    }
+    struct pool_line_walk walk = {0};
+    size_t i = request_next_unseen(asked, 0);
+    buf_add(out, "[", 1);
+    for (size_t k = 0; k < asked->n_answer; k++, i = request_next_unseen(asked, i + 1)) {
+        if (k > 0) {
+            buf_add(out, ",", 1);
+        }
+        if (asked->form == FORM_INDEXES) {
+            buf_addf(out, "%zu", i);
+        } else {
+            json_add_id(out, request_item(asked, i, &walk));
+        }
+    }
+    buf_add(out, "]", 1);
+}
+
 /* Positions in pools mean nothing without the version. */
-static json_t *with_version(const struct request *rq, json_t *told)
+static void tell_unseen(struct http_request *rq, const struct request *asked)
 {
     char version[POOL_VERSION_TEXT];
-    if (told != NULL && rq->line != NULL && rq->form != FORM_ITEMS) {
-        json_object_set_new(told, "pool_version", json_string(pool_version_text(rq->pool_version, version)));
+    buf_add(&rq->out, "{", 1);
+    question_add_answer(&rq->out, asked);
+    if (asked->line != NULL && asked->form != FORM_ITEMS) {
+        buf_addf(&rq->out, ",\"pool_version\":\"%s\"", pool_version_text(asked->pool_version, version));
     }
-    return told;
-}
-
-static json_t *tell_bitmap(const struct request *rq)
-{
-    return with_version(rq, json_pack("{s:o}", question_forms[FORM_BITMAP],
-                                      json_base64(slice_of((const char *)rq->unseen, bitmap_size(rq->n)))));
-}
-
-static json_t *tell_unseen(const struct request *rq)
-{
-    json_t *found = json_array();
-    struct pool_line_walk walk = {0};
-    size_t i = request_next_unseen(rq, 0);
-    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        json_append(&found, rq->form == FORM_INDEXES ? json_integer((json_int_t)i)
-                                                     : json_from_item(request_item(rq, i, &walk)));
-    }
-    return with_version(rq, json_pack("{s:o}", question_forms[rq->form], found));
+    buf_add(&rq->out, "}\n", 2);
 }
 
 bool question_read_form(struct http_request *rq, struct slice reply, enum question_form *form)
@@ -119,17 +126,15 @@ enum http_outcome post_unseen(struct http_request *rq)
         {"deliver", false, .flag = &asked.deliver},
         {0},
     };
-    json_t *body = json_read(rq, fields);
-    if (body == NULL) {
+    if (!json_read(rq, fields)) {
         return HTTP_DONE;
     }
     enum http_outcome outcome = HTTP_DONE;
     if (question_read_form(rq, reply, &asked.form) &&
         question_take_candidates(rq, &asked, &ids, has_items, &pools, has_pools) &&
         (!has_pools || may_list(rq, &asked))) {
-        outcome = http_submit(rq, &asked, OP_FILTER, asked.form == FORM_BITMAP ? tell_bitmap : tell_unseen);
+        outcome = http_submit(rq, &asked, OP_FILTER, tell_unseen);
     }
-    json_decref(body);
     return outcome;
 }
 
@@ -202,9 +207,7 @@ enum http_outcome post_hashes(struct http_request *rq)
                             .hashed = true,
                             .items = &rq->body,
                             .n = rq->body.len / HASH_BYTES};
-    return read_hash_options(rq, &asked)
-               ? http_submit(rq, &asked, OP_FILTER, asked.form == FORM_BITMAP ? tell_bitmap : tell_unseen)
-               : HTTP_DONE;
+    return read_hash_options(rq, &asked) ? http_submit(rq, &asked, OP_FILTER, tell_unseen) : HTTP_DONE;
 }
 
 enum http_outcome get_seed(struct http_request *rq)
@@ -218,16 +221,16 @@ enum http_outcome get_seed(struct http_request *rq)
 
 /* --- one item, and one user --- */
 
-static json_t *tell_why(const struct request *rq)
+static void tell_why(struct http_request *rq, const struct request *asked)
 {
     json_t *places = json_array();
-    for (size_t i = 0; i < rq->n_places; i++) {
+    for (size_t i = 0; i < asked->n_places; i++) {
         char month[MONTH_TEXT];
-        json_append(&places,
-                    json_pack("{s:s, s:f}", "place", place_name(&rq->places[i], month), "error", rq->places[i].error));
+        json_append(&places, json_pack("{s:s, s:f}", "place", place_name(&asked->places[i], month), "error",
+                                       asked->places[i].error));
     }
-    return json_pack("{s:o, s:o, s:b, s:o}", "user", json_from_id(rq->user), "item", json_from_id(rq->items[0]), "seen",
-                     rq->n_places > 0, "places", places);
+    json_write(&rq->out, json_pack("{s:o, s:o, s:b, s:o}", "user", json_from_id(asked->user), "item",
+                                   json_from_id(asked->items[0]), "seen", asked->n_places > 0, "places", places));
 }
 
 enum http_outcome post_why(struct http_request *rq)
@@ -236,12 +239,10 @@ enum http_outcome post_why(struct http_request *rq)
     struct request asked = {.kind = REQUEST_WHY, .items = &item, .n = 1};
     const struct json_field fields[] = {
         {"user", true, .id = &asked.user}, {"item", true, .id = &item}, {"session", false, .id = &asked.session}, {0}};
-    json_t *body = json_read(rq, fields);
-    if (body == NULL) {
+    if (!json_read(rq, fields)) {
         return HTTP_DONE;
     }
     enum http_outcome outcome = http_submit(rq, &asked, OP_WHY, tell_why);
-    json_decref(body);
     return outcome;
 }
 
@@ -253,24 +254,24 @@ static json_t *tell_month(const struct history_month *m)
                      "in_window", m->in_window, "expires", (json_int_t)m->expires_ms);
 }
 
-/* null where nothing is remembered, which is said by 404. */
-static json_t *tell_history(const struct request *rq)
+static void tell_history(struct http_request *rq, const struct request *asked)
 {
-    const struct history *h = rq->history;
+    const struct history *h = asked->history;
     if (h == NULL) {
-        return json_null();
+        http_nothing(rq, "unknown-user", "nothing is remembered of this user");
+        return;
     }
     json_t *months = json_array();
     for (size_t i = 0; i < h->n_months; i++) {
         json_append(&months, tell_month(&h->months[i]));
     }
     json_t *user = json_object();
-    json_set_id(user, "user", rq->user);
+    json_set_id(user, "user", asked->user);
     json_object_set_new(user, "months", months);
     json_object_set_new(user, "staged", json_integer((json_int_t)h->staged));
     json_object_set_new(user, "delivered", json_integer((json_int_t)h->delivered));
     json_object_set_new(user, "error", json_real(h->error));
-    return user;
+    json_write(&rq->out, user);
 }
 
 /* The user stands in the path, so it may be any bytes. */

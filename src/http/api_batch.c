@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/text.h"
 #include "http/handlers.h"
 #include "http/json.h"
 #include "http/server.h"
@@ -29,43 +28,6 @@ struct http_batch {
 
 /* --- the answers --- */
 
-/* What is no text stands as {"base64": ...}. */
-static void add_id(struct buf *out, struct slice id)
-{
-    if (slice_is_utf8(id)) {
-        json_add_text(out, id);
-        return;
-    }
-    buf_addf(out, "{\"base64\":\"");
-    base64_add(out, id);
-    buf_add(out, "\"}", 2);
-}
-
-static void add_answer(struct buf *out, const struct request *rq)
-{
-    buf_addf(out, ",\"%s\":", question_forms[rq->form]);
-    if (rq->form == FORM_BITMAP) {
-        buf_add(out, "\"", 1);
-        base64_add(out, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
-        buf_add(out, "\"", 1);
-        return;
-    }
-    struct pool_line_walk walk = {0};
-    size_t i = request_next_unseen(rq, 0);
-    buf_add(out, "[", 1);
-    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        if (k > 0) {
-            buf_add(out, ",", 1);
-        }
-        if (rq->form == FORM_INDEXES) {
-            buf_addf(out, "%zu", i);
-        } else {
-            add_id(out, request_item(rq, i, &walk));
-        }
-    }
-    buf_add(out, "]", 1);
-}
-
 static void told(struct batch *b, size_t user, const struct request *rq)
 {
     struct http_request *r = b->owner;
@@ -78,7 +40,8 @@ static void told(struct batch *b, size_t user, const struct request *rq)
         buf_addf(out, ",\"error\":");
         http_add_problem(r, rq->err, out);
     } else {
-        add_answer(out, rq);
+        buf_add(out, ",", 1);
+        question_add_answer(out, rq);
     }
     buf_add(out, "}", 1);
     all->parts[user].at = at;
@@ -240,8 +203,7 @@ enum http_outcome post_unseen_batch(struct http_request *rq)
         {"session", false, .id = &asked.session, .unlisted = true},
         {0},
     };
-    json_t *body = json_read(rq, fields);
-    if (body == NULL) {
+    if (!json_read(rq, fields)) {
         return HTTP_DONE;
     }
     enum http_outcome outcome = HTTP_DONE;
@@ -249,6 +211,5 @@ enum http_outcome post_unseen_batch(struct http_request *rq)
         question_take_candidates(rq, &asked, &ids, has_items, &pools, has_pools)) {
         outcome = ask(rq, &asked, &users);
     }
-    json_decref(body);
     return outcome;
 }

@@ -1,7 +1,7 @@
 /* /v1/pools and /v1/pools/{pool}: lists of candidates that the server holds, as POOL. The name stands in the path, so
  * it may be any bytes; items are strings. */
 #include <errno.h>
-#include <jansson.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "dedup/pools.h"
@@ -13,30 +13,28 @@ enum { GET_ITEMS = 1000, GET_ITEMS_MAX = 10000, NUMBER_TEXT = 24 };
 
 /* --- changes --- */
 
-static json_t *tell_changed(const struct request *rq)
+static void tell_changed(struct http_request *rq, const struct request *asked)
 {
     char version[POOL_VERSION_TEXT];
-    return json_pack("{s:I, s:s}", "items", (json_int_t)rq->count, "version",
-                     pool_version_text(rq->pool_version, version));
+    buf_addf(&rq->out, "{\"items\":%" PRId64 ",\"version\":\"%s\"}\n", asked->count,
+             pool_version_text(asked->pool_version, version));
 }
 
-static json_t *tell_dropped(const struct request *rq)
+static void tell_dropped(struct http_request *rq, const struct request *asked)
 {
-    return json_pack("{s:I}", "dropped", (json_int_t)rq->count);
+    buf_addf(&rq->out, "{\"dropped\":%" PRId64 "}\n", asked->count);
 }
 
 enum http_outcome put_pool(struct http_request *rq)
 {
     struct json_ids ids = {0};
     const struct json_field fields[] = {{"items", true, .ids = &ids}, {0}};
-    json_t *body = json_read(rq, fields);
-    if (body == NULL) {
+    if (!json_read(rq, fields)) {
         return HTTP_DONE;
     }
     const struct request asked = {
         .kind = REQUEST_POOL_SET, .pools = &rq->param, .n_pools = 1, .items = ids.items, .n = ids.n};
     enum http_outcome outcome = http_submit(rq, &asked, OP_OTHER, tell_changed);
-    json_decref(body);
     return outcome;
 }
 
@@ -48,8 +46,7 @@ enum http_outcome post_pool(struct http_request *rq)
     bool renames = false, adds = false;
     const struct json_field fields[] = {
         {"items", false, .ids = &ids, .given = &adds}, {"rename", false, .id = &names[1], .given = &renames}, {0}};
-    json_t *body = json_read(rq, fields);
-    if (body == NULL) {
+    if (!json_read(rq, fields)) {
         return HTTP_DONE;
     }
     const struct request asked = {.kind = renames ? REQUEST_POOL_RENAME : REQUEST_POOL_ADD,
@@ -61,7 +58,6 @@ enum http_outcome post_pool(struct http_request *rq)
         renames == adds ? http_problem(rq, 400, "bad-request", "items and rename are %s given, expected one of them",
                                        adds ? "both" : "not")
                         : http_submit(rq, &asked, OP_OTHER, tell_changed);
-    json_decref(body);
     return outcome;
 }
 
@@ -78,26 +74,25 @@ static const struct pool_table *table_of(struct http_request *rq)
     return service_pools(rq->conn->conn.worker->service);
 }
 
-static json_t *about(const struct pool *pool)
+/* Its members, without the braces. */
+static void add_about(struct buf *out, const struct pool *pool)
 {
     char version[POOL_VERSION_TEXT];
-    json_t *told = json_pack("{s:I, s:s, s:I, s:I}", "items", (json_int_t)pool->n, "version",
-                             pool_version_text(pool->version, version), "bytes", (json_int_t)pool->bytes, "changed",
-                             (json_int_t)pool->changed_ms);
-    if (told != NULL) {
-        json_set_id(told, "name", pool->name);
-    }
-    return told;
+    buf_addf(out, "\"items\":%zu,\"version\":\"%s\",\"bytes\":%zu,\"changed\":%" PRId64 ",", pool->n,
+             pool_version_text(pool->version, version), pool->bytes, pool->changed_ms);
+    json_add_named_id(out, "name", pool->name);
 }
 
 enum http_outcome get_pools(struct http_request *rq)
 {
     const struct pool_table *table = table_of(rq);
-    json_t *list = json_array();
+    buf_addf(&rq->out, "{\"pools\":[");
     for (size_t i = 0; table != NULL && i < table->n; i++) {
-        json_append(&list, about(table->list[i]));
+        buf_addf(&rq->out, i > 0 ? ",{" : "{");
+        add_about(&rq->out, table->list[i]);
+        buf_add(&rq->out, "}", 1);
     }
-    json_write(&rq->out, json_pack("{s:o}", "pools", list));
+    buf_add(&rq->out, "]}\n", 3);
     return HTTP_DONE;
 }
 
@@ -162,17 +157,13 @@ enum http_outcome get_pool(struct http_request *rq)
         return HTTP_DONE;
     }
     struct pool_walk walk = {0};
-    json_t *ids = json_array(), *told = about(pool);
+    buf_add(&rq->out, "{", 1);
+    add_about(&rq->out, pool);
+    buf_addf(&rq->out, ",\"from\":%ld,\"ids\":[", from);
     for (size_t i = first; i < first + n; i++) {
-        struct slice id = pool_item(pool, i, &walk);
-        json_append(&ids, json_from_item(id));
+        buf_add(&rq->out, ",", i > first);
+        json_add_id(&rq->out, pool_item(pool, i, &walk));
     }
-    if (told != NULL) {
-        json_object_set_new(told, "from", json_integer(from));
-        json_object_set_new(told, "ids", ids);
-    } else {
-        json_decref(ids);
-    }
-    json_write(&rq->out, told);
+    buf_add(&rq->out, "]}\n", 3);
     return HTTP_DONE;
 }

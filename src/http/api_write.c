@@ -1,41 +1,39 @@
 /* POST /v1/played, /v1/delivered, /v1/block, /v1/unblock, DELETE /v1/users/{user}: ids in, a count out. */
-#include <jansson.h>
+#include <inttypes.h>
 
 #include "http/handlers.h"
 #include "http/submit.h"
 
-static json_t *tell_recorded(const struct request *rq)
+static void tell_recorded(struct http_request *rq, const struct request *asked)
 {
-    return json_pack("{s:I}", "recorded", (json_int_t)rq->count);
+    buf_addf(&rq->out, "{\"recorded\":%" PRId64 "}\n", asked->count);
 }
 
-static json_t *tell_blocked(const struct request *rq)
+static void tell_blocked(struct http_request *rq, const struct request *asked)
 {
-    return json_pack("{s:I}", "blocked", (json_int_t)rq->count);
+    buf_addf(&rq->out, "{\"blocked\":%" PRId64 "}\n", asked->count);
 }
 
-static json_t *tell_unblocked(const struct request *rq)
+static void tell_unblocked(struct http_request *rq, const struct request *asked)
 {
-    return json_pack("{s:I}", "unblocked", (json_int_t)rq->count);
+    buf_addf(&rq->out, "{\"unblocked\":%" PRId64 "}\n", asked->count);
 }
 
-static json_t *tell_forgotten(const struct request *rq)
+static void tell_forgotten(struct http_request *rq, const struct request *asked)
 {
-    return json_pack("{s:I}", "forgotten", (json_int_t)rq->count);
+    buf_addf(&rq->out, "{\"forgotten\":%" PRId64 "}\n", asked->count);
 }
 
 /* Reads the body and submits it; the request's items are the field `ids`. */
 static enum http_outcome submit(struct http_request *rq, struct request *asked, const struct json_field *fields,
                                 const struct json_ids *ids, enum op op, http_tell *tell)
 {
-    json_t *body = json_read(rq, fields);
-    if (body == NULL) {
+    if (!json_read(rq, fields)) {
         return HTTP_DONE;
     }
     asked->items = ids->items;
     asked->n = ids->n;
     enum http_outcome outcome = http_submit(rq, asked, asked->has_at ? OP_PLAYEDAT : op, tell);
-    json_decref(body);
     return outcome;
 }
 

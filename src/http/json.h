@@ -1,5 +1,6 @@
-/* JSON of requests and answers, on jansson. What a body may make jansson allocate is limited, since "[],[],[]..." takes
- * forty times its own size. On the HTTP thread only, which is the only one that uses jansson. */
+/* JSON of requests and answers. A body is scanned where it stands, and its strings are decoded in place, so reading one
+ * takes no memory beside it. What an answer tells of a request is written as text, too. What the server tells of
+ * itself, whose size no client chooses, is a tree of jansson's. */
 #ifndef UNSEEN_HTTP_JSON_H
 #define UNSEEN_HTTP_JSON_H
 
@@ -8,9 +9,6 @@
 
 #include "http/http.h"
 #include "service/batch.h"
-
-/* Once, before the thread starts. */
-void json_limit_memory(void);
 
 /* Appends the value as text, and lets go of it. NULL (out of memory) makes the buffer a failed one. */
 void json_write(struct buf *out, json_t *value);
@@ -21,16 +19,19 @@ void json_add_text(struct buf *out, struct slice text);
 /* Appends to an array. When memory is out, that and the list become NULL, and so does what is made of it. */
 void json_append(json_t **list, json_t *value);
 
+/* The same of an item's id, which may be any bytes: those that no string says are {"base64": ...}. */
+void json_add_id(struct buf *out, struct slice id);
+
+/* Appends the member, with its colon; an id that isn't UTF-8, which JSON can't say, is base64 under name_base64. */
+void json_add_named_id(struct buf *out, const char *name, struct slice id);
+
+/* Bytes in base64, in quotes. */
+void json_add_base64(struct buf *out, struct slice bytes);
+
 /* A string, or NULL when the bytes aren't UTF-8. */
 json_t *json_from_id(struct slice id);
 
-/* The same of a pool's, which may be any: those that no string says are {"base64": ...}. */
-json_t *json_from_item(struct slice id);
-
-/* The bytes in base64. */
-json_t *json_base64(struct slice bytes);
-
-/* Sets the member to the id; what isn't UTF-8, which JSON can't say, stands under name_base64. */
+/* Sets the member to the id, as json_add_named_id(). */
 void json_set_id(json_t *object, const char *name, struct slice id);
 
 struct timeline_point;
@@ -39,7 +40,7 @@ json_t *timeline_point_json(const struct timeline_point *p); /* api_timeline.c *
 enum { JSON_SLICES = ITEMS_MAX + BATCH_USERS_MAX };
 
 /* A field that the body may have. Exactly one of the pointers is set, which says the type; it is written when the field
- * is there. Slices stand in the body's value. */
+ * is there. Slices stand in the body. */
 struct json_field {
     const char *name;
     bool needed;
@@ -53,13 +54,12 @@ struct json_field {
 };
 
 struct json_ids {
-    json_t *array;
     struct slice *items; /* in rq->items */
     size_t n;
 };
 
-/* Reads the body: an object of these fields and no others (the last one's name is NULL). Returns its value, which the
- * caller lets go of, or NULL when the problem is in the answer. */
-json_t *json_read(struct http_request *rq, const struct json_field *fields);
+/* Reads the body, once: an object of these fields and no others (the last one's name is NULL). False: the problem is in
+ * the answer. */
+bool json_read(struct http_request *rq, const struct json_field *fields);
 
 #endif

@@ -189,7 +189,7 @@ static void check_result(struct head *head, const library_parser *l, int error)
 
 void head_parse(struct head *head, char *text, size_t len)
 {
-    static library_settings settings = {
+    static const library_settings settings = {
         .on_url = on_target, .on_header_field = on_field, .on_header_value = on_value, .on_headers_complete = on_end};
     *head = (struct head){.method = ""};
     struct parse p = {.head = head, .field = FIELDS};

@@ -7,7 +7,6 @@
 
 static int start(struct http *h, struct listeners *listeners, struct err *err)
 {
-    json_limit_memory();
     h->items = malloc(JSON_SLICES * sizeof *h->items);
     if (h->items == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the HTTP server");

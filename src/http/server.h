@@ -2,6 +2,7 @@
 #ifndef UNSEEN_HTTP_SERVER_H
 #define UNSEEN_HTTP_SERVER_H
 
+#include "base/log.h"
 #include "http/http.h"
 #include "http/metrics.h"
 #include "http/parser.h"
@@ -22,6 +23,7 @@ struct http {
     const struct http_conn *head_of; /* whose head that is; NULL: nobody's any more */
     struct slice *items;
     struct buf last_word;
+    struct log_recent warnings[LOG_RECENT];
 };
 
 /* A connection, and its one request. The request's bytes stay where the connection has them until all have come, so

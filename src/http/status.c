@@ -247,9 +247,8 @@ static json_t *wall_clock(const struct http_request *rq)
                      "believed", (json_int_t)c.believed_ms, "newest", (json_int_t)c.newest_ms);
 }
 
-static json_t *warnings(void)
+static json_t *warnings(struct log_recent lines[LOG_RECENT])
 {
-    static struct log_recent lines[LOG_RECENT]; /* on the HTTP thread only */
     int n = log_recent(lines, LOG_RECENT);
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
@@ -335,6 +334,6 @@ enum http_outcome get_status(struct http_request *rq)
                                    growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
                                    backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),
                                    "front", front(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
-                                   kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings()));
+                                   kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings(rq->http->warnings)));
     return HTTP_DONE;
 }

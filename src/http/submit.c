@@ -11,7 +11,6 @@ struct http_asked {
     struct request rq;
     struct request *late; /* what goes on instead, once it has arrived */
     http_tell *tell;
-    json_t *answer; /* of what is recorded, and told when it is durable */
     bool arrived, recorded;
     size_t size;
     struct slice ids[];
@@ -64,16 +63,6 @@ static struct http_asked *asked_new(struct http_request *rq, const struct reques
 
 /* --- the answer --- */
 
-/* null: there is nothing of that name. */
-static void write_answer(struct http_request *rq, json_t *value)
-{
-    if (json_is_null(value)) {
-        http_nothing(rq, "unknown-user", "nothing is remembered of this user");
-    } else {
-        json_write(&rq->out, value);
-    }
-}
-
 /* Whether the answer is there. */
 static bool tell(struct http_request *rq, struct request *r, enum request_state state)
 {
@@ -86,7 +75,7 @@ static bool tell(struct http_request *rq, struct request *r, enum request_state 
         rq->conn->lent = a->size + r->late_size;
         return false;
     case REQUEST_RECORDED:
-        a->answer = a->tell(r);
+        a->tell(rq, r);
         a->recorded = true;
         return false;
     case REQUEST_ANSWERED:
@@ -95,7 +84,7 @@ static bool tell(struct http_request *rq, struct request *r, enum request_state 
     if (r->err != NULL) {
         http_refuse(rq, r->err, request_is_write(r));
     } else {
-        write_answer(rq, a->tell(r));
+        a->tell(rq, r);
     }
     service_answered(&rq->conn->conn, r);
     http_submit_end(rq);
@@ -145,8 +134,6 @@ void http_submit_recorded(struct http_request *rq, const struct err *err)
 {
     if (err->code < 0) {
         http_refuse(rq, err, true);
-    } else {
-        json_write(&rq->out, json_incref(rq->asked->answer));
     }
     http_submit_end(rq);
     if (rq->conn->conn.state == CONN_OPEN) {
@@ -160,7 +147,6 @@ void http_submit_end(struct http_request *rq)
     http_batch_end(rq);
     if (a != NULL) {
         service_end(a->late != NULL ? a->late : a->rq.late);
-        json_decref(a->answer);
         free(a);
         rq->asked = NULL;
         rq->conn->lent = 0;

@@ -2,14 +2,13 @@
 #ifndef UNSEEN_HTTP_SUBMIT_H
 #define UNSEEN_HTTP_SUBMIT_H
 
-#include <jansson.h>
-
 #include "http/json.h"
 #include "service/meter.h"
 #include "service/request.h"
 
-/* Makes the answer of what came of a request; NULL: memory is out. */
-typedef json_t *http_tell(const struct request *rq);
+/* Writes what came of a request, the second, into the answer of the first; before it is durable, for what is recorded:
+ * an error then takes its place. */
+typedef void http_tell(struct http_request *rq, const struct request *asked);
 
 /* Submits a copy of the request, with the bytes that it points to, and answers when its outcome is there: now, or
  * later. op: what it is measured as. */
@@ -25,6 +24,9 @@ bool question_take_candidates(struct http_request *rq, struct request *asked, co
  * and whether such an answer can ever be made. False: it is refused. */
 size_t question_answer_max(enum question_form form, size_t n, size_t id_bytes);
 bool question_may_answer(struct http_request *rq, size_t most, const char *what, const char *instead);
+
+/* The same: appends the answer, "items":[...]. */
+void question_add_answer(struct buf *out, const struct request *asked);
 
 /* conn.c: the connection was kicked while a request is with the service; a record of it was answered; it ends. */
 bool http_submit_go_on(struct http_request *rq); /* false: not yet */

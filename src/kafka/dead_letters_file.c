@@ -281,7 +281,7 @@ static int read_bytes(enum letter_field field, struct slice text, struct arena *
 int dead_letter_read(struct slice line, struct arena *arena, struct dead_letter *out, struct err *err)
 {
     struct slice fields[FIELDS] = {{NULL, 0}};
-    struct json_scan j = {line.data, line.data, line.data + line.len, arena, err};
+    struct json_scan j = {.begin = line.data, .at = line.data, .end = line.data + line.len, .arena = arena, .err = err};
     int64_t partition = 0;
     *out = (struct dead_letter){.partition = 0};
     int code = read_object(&j, fields);

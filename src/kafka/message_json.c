@@ -133,7 +133,10 @@ static int object(struct reading *r, size_t depth, unsigned wanted)
 int message_read_json(const struct message_rules *rules, struct slice value, struct message_draft *draft,
                       struct err *err)
 {
-    struct reading r = {{value.data, value.data, value.data + value.len, draft->arena, err}, rules, draft};
+    struct reading r = {
+        {.begin = value.data, .at = value.data, .end = value.data + value.len, .arena = draft->arena, .err = err},
+        rules,
+        draft};
     unsigned wanted = 0;
     for (unsigned f = 0; f < MESSAGE_FIELDS; f++) {
         wanted |= rules->paths[f].n > 0 ? 1u << f : 0;

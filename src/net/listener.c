@@ -172,7 +172,7 @@ int listeners_add_unix(struct listeners *all, const struct config *cfg, const st
     if (fd < 0) {
         return err_set(err, ERR_SYSTEM, "can't make a Unix socket: %s", strerror(errno));
     }
-    mode_t old = umask(0177);
+    fchmod(fd, 0600); /* the path is made with this mode; umask() would be all threads' */
     int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
     if (bound < 0 && errno == EADDRINUSE) {
         if (is_stale(path, &a) && unlink(path) == 0) {
@@ -182,7 +182,6 @@ int listeners_add_unix(struct listeners *all, const struct config *cfg, const st
         }
     }
     int error = errno;
-    umask(old);
     struct stat st;
     if (bound == 0 && (give_to(path, gid, modes[cfg->unix_socket_mode], &st) < 0 || listen(fd, BACKLOG) < 0)) {
         error = errno;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -23,6 +24,7 @@
 #include "fake_store.h"
 #include "http/http.h"
 #include "net/worker.h"
+#include "registry/consul.h"
 #include "resp/server.h"
 
 enum { STUCK_S = 60, STOP_MS = 1000 };
@@ -358,6 +360,54 @@ static void test_expectations(void **state)
     assert_null(strstr(answers, "100 Continue"));
 }
 
+enum { UPDATES = 100, UPDATE_BYTES = 1024 * 1024 };
+
+/* More bytes in all than any bound on what bodies take; said is NULL when one was refused. */
+static void *update_often(void *said)
+{
+    char *cause = malloc(UPDATE_BYTES + 1);
+    memset(cause, 'x', UPDATE_BYTES);
+    cause[UPDATE_BYTES] = '\0';
+    for (int i = 0; i < UPDATES && *(bool *)said; i++) {
+        char *update = consul_check_update(false, cause);
+        *(bool *)said = update != NULL;
+        free(update);
+    }
+    free(cause);
+    return NULL;
+}
+
+/* The registry's thread makes its JSON beside the HTTP thread: neither takes from the other, at once or in the end. Under
+ * the thread sanitizer nothing that they share shows. */
+static void test_a_registry_beside(void **state)
+{
+    struct fixture *f = *state;
+    pthread_t thread;
+    bool said = true;
+    assert_int_equal(pthread_create(&thread, NULL, update_often, &said), 0);
+    for (int i = 0; i < 20; i++) {
+        expect(client_play(f), "{\"recorded\":1}");
+        int fd = client_open(f);
+        send_text(fd, HEALTH "\r\n");
+        expect(fd, "{\"alive\":true}");
+    }
+    pthread_join(thread, NULL);
+    assert_true(said);
+    expect(client_play(f), "{\"recorded\":1}");
+}
+
+/* What is decoded in place stands where it came, also in chunks and beside what is only counted. */
+static void test_escapes(void **state)
+{
+    static const char chunked[] = PLAYED "Transfer-Encoding: chunked\r\n\r\n"
+                                         "1c\r\n{\"\\u0075ser\":\"\\ud83d\\ude00\",\r\n"
+                                         "16\r\n \"items\":[\"\\\"\\n\",\"b\"]}\r\n0\r\n\r\n";
+    struct fixture *f = *state;
+    int fd = client_open(f);
+    send_text(fd, chunked);
+    expect(fd, "{\"recorded\":2}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +421,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_old_clients, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_head_has_no_body, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expectations, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_registry_beside, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stop_while_the_store_does_not_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stop_while_memory_is_short, set_up, tear_down),
     };

@@ -44,7 +44,7 @@ static int member(struct json_scan *j, const char *const names[3], struct slice 
 int import_json_parse(char *line, size_t len, const char *time, struct slice fields[3], struct err *err)
 {
     const char *const names[3] = {time, "user", "item"};
-    struct json_scan j = {line, line, line + len, NULL, err};
+    struct json_scan j = {.begin = line, .at = line, .end = line + len, .err = err};
     memset(fields, 0, 3 * sizeof(*fields));
     json_scan_skip_space(&j);
     if (!json_scan_next_is(&j, '{')) {
