@@ -1,9 +1,11 @@
 /* unseen SUBCOMMAND ...: which of these candidates has this user not seen yet? */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
@@ -55,8 +57,23 @@ static int run(int argc, char **argv)
     return cli_unknown_command(commands, argv[0]);
 }
 
+/* A closed standard stream's number would go to the next file that is opened, and what is logged or printed into that.
+ * What is opened in its place can't be read or written either, so that the loss is still noticed. */
+static int open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (open_standard_streams() < 0) {
+        return EXIT_FAILED;
+    }
     umask(0027);              /* what people watched is nobody else's business */
     signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` fails, as on a full disk, and what it made is removed */
     log_set_level(LOG_LEVEL_ERROR); /* only serve tells its life */

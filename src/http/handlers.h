@@ -49,6 +49,7 @@ enum http_outcome get_months(struct http_request *rq);
 enum http_outcome get_timeline(struct http_request *rq);
 
 /* openapi.c */
+enum http_outcome options_all(struct http_request *rq);
 enum http_outcome get_openapi(struct http_request *rq);
 
 #endif

@@ -48,6 +48,7 @@ bool host_is_ours(const char *header, const char *extra)
         return false;
     }
     memcpy(host, header, len);
+    len -= len > 1 && host[len - 1] == '.'; /* the root of all names */
     host[len] = '\0';
     return strcasecmp(host, "localhost") == 0 || is_address(host) || is_listed(host, extra);
 }

@@ -11,8 +11,16 @@
 struct parse {
     struct head *head;
     enum head_field field;  /* FIELDS: none that matters */
-    unsigned twice;         /* bits of fields that came more than once */
     char *ends[FIELDS + 1]; /* of the fields, and of the target, where a NUL goes */
+};
+
+/* Those that may stand there once: what the second one says nobody can know. */
+static const char *const twice[FIELDS] = {
+    [FIELD_HOST] = "Host is given twice",
+    [FIELD_AUTHORIZATION] = "Authorization is given twice",
+    [FIELD_CONTENT_TYPE] = "Content-Type is given twice",
+    [FIELD_CONTENT_LENGTH] = "Content-Length is given twice",
+    [FIELD_TRANSFER_ENCODING] = "Transfer-Encoding is given twice",
 };
 
 static const char not_chunked[] = "Transfer-Encoding is something else than chunked";
@@ -100,8 +108,8 @@ static int on_field(library_parser *l, const char *at, size_t len)
             break;
         }
     }
-    if (p->field < FIELDS && p->head->fields[p->field] != NULL) {
-        p->twice |= 1U << p->field;
+    if (p->field < FIELDS && p->head->fields[p->field] != NULL && twice[p->field] != NULL) {
+        refuse(p->head, 400, twice[p->field]);
     }
     return 0;
 }
@@ -187,6 +195,55 @@ static void check_result(struct head *head, const library_parser *l, int error)
     }
 }
 
+/* RFC 3986's host and port: an address in brackets, or a name; no user. */
+static void check_host(struct head *head, const char *host)
+{
+    static const char name[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=";
+    static const char address[] = "0123456789abcdefABCDEF:.vV%-_~";
+    if (host == NULL) {
+        return;
+    }
+    const char *at = host;
+    if (*at == '[') {
+        at += 1 + strspn(at + 1, address);
+        at = *at == ']' ? at + 1 : "[";
+    } else {
+        at += strspn(at, name);
+    }
+    at += *at == ':' ? 1 + strspn(at + 1, "0123456789") : 0;
+    if (*at != '\0') {
+        refuse(head, 400, "the host is neither a name nor an address, with or without a port");
+    }
+}
+
+/* The host moves to where the scheme was, so that there is room for its end, and for the slash that may be missing. */
+static void take_target(struct head *head)
+{
+    char *host = head->target;
+    if (head->status != 0 || *host == '/') {
+        return;
+    }
+    if (strcmp(host, "*") == 0 && strcmp(head->method, "OPTIONS") == 0) {
+        return;
+    }
+    size_t scheme = strncasecmp(host, "http://", 7) == 0 ? 7 : strncasecmp(host, "https://", 8) == 0 ? 8 : 0;
+    size_t len = strcspn(host + scheme, "/?#");
+    if (scheme == 0 || len == 0 || host[scheme] == ':') {
+        refuse(head, 400, "the target is neither a path nor an http URL");
+        return;
+    }
+    memmove(host, host + scheme, len);
+    head->target = host + scheme + len - 1;
+    if (head->target[1] == '/') {
+        head->target++;
+    } else {
+        *head->target = '/';
+    }
+    host[len] = '\0';
+    head->fields[FIELD_HOST] = host;
+    check_host(head, host);
+}
+
 void head_parse(struct head *head, char *text, size_t len)
 {
     static const library_settings settings = {
@@ -208,14 +265,13 @@ void head_parse(struct head *head, char *text, size_t len)
             *p.ends[i] = '\0';
         }
     }
-    if ((p.twice & (1U << FIELD_HOST | 1U << FIELD_TRANSFER_ENCODING | 1U << FIELD_CONTENT_LENGTH)) != 0) {
-        refuse(head, 400, "Host, Content-Length or Transfer-Encoding is given twice");
-    }
     check_result(head, &l, error);
     head->method = library_method(&l);
     head->old = l.http_minor == 0;
     set_length(head);
     check_framing(head);
+    check_host(head, head->fields[FIELD_HOST]);
+    take_target(head);
 }
 
 /* --- chunks --- */
@@ -231,7 +287,11 @@ static enum chunk_state at_size(struct chunks *k, char c)
         k->left = k->left << 4 | (unsigned)hex(c);
         return ++k->digits < 15 ? CHUNK_SIZE : CHUNK_LARGE;
     }
-    return k->digits == 0 ? CHUNK_BAD : c == '\r' ? CHUNK_SIZE_LF : c == ';' ? CHUNK_EXTENSION : CHUNK_BAD;
+    return k->digits == 0          ? CHUNK_BAD
+           : c == '\r'             ? CHUNK_SIZE_LF
+           : c == ' ' || c == '\t' ? CHUNK_SPACE
+           : c == ';'              ? CHUNK_EXTENSION
+                                   : CHUNK_BAD;
 }
 
 /* The state behind one byte that is not body. */
@@ -240,6 +300,8 @@ static enum chunk_state next(struct chunks *k, char c, size_t body_max)
     switch (k->state) {
     case CHUNK_SIZE:
         return at_size(k, c);
+    case CHUNK_SPACE:
+        return c == ' ' || c == '\t' ? CHUNK_SPACE : c == ';' ? CHUNK_EXTENSION : CHUNK_BAD;
     case CHUNK_EXTENSION:
         return c == '\r' ? CHUNK_SIZE_LF : c == '\n' ? CHUNK_BAD : CHUNK_EXTENSION;
     case CHUNK_SIZE_LF:

@@ -69,6 +69,7 @@ static void check_body(struct http_request *rq, const struct head *head)
         http_problem(rq, 415, "unsupported-type", "Content-Type is %s, expected %s", type != NULL ? type : "missing",
                      expected);
     } else if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
+        http_header(rq, "Accept-Encoding", "identity");
         http_problem(rq, 415, "unsupported-type", "Content-Encoding is %s, expected none", encoding);
     }
 }
@@ -189,6 +190,11 @@ bool request_begin(struct http_conn *s, size_t head_len)
     check_path(rq, head);
     if (rq->status == 0 && !check_login(rq, head->fields[FIELD_AUTHORIZATION])) {
         return false;
+    }
+    if (rq->status == 0 && head->fields[FIELD_EXPECT] != NULL && !head->old &&
+        strcasecmp(head->fields[FIELD_EXPECT], "100-continue") != 0) {
+        http_problem(rq, 417, "unknown-expectation", "Expect is %s, expected 100-continue",
+                     log_quote_str(head->fields[FIELD_EXPECT]));
     }
     if (rq->status == 0 && (strcmp(s->route->method, "POST") == 0 || strcmp(s->route->method, "PUT") == 0)) {
         check_body(rq, head);

@@ -31,19 +31,38 @@ const struct http_route http_routes[] = {
     {"DELETE", "/v1/pools/{}", delete_pool, ROLE_REQUEST, 0},
     {"GET", "/v1/ring", get_ring, ROLE_WATCH, 0},
     {"GET", "/v1/months", get_months, ROLE_WATCH, 0},
+    {"OPTIONS", "*", options_all, ROLE_ANYBODY, HTTP_NO_STORE | HTTP_ANY_HOST},
     {NULL, NULL, NULL, 0, 0},
 };
 
-/* Whether the row's path is this one. A {} at its end takes all of the rest, if that holds no '/'. */
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+}
+
+/* The byte that the text begins with, and how many of its own say it: three where it is percent-encoded. */
+static size_t decode_one(struct slice text, char *byte)
+{
+    const char *at = text.data;
+    bool coded = text.len >= 3 && *at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0;
+    *byte = coded ? (char)(hex(at[1]) << 4 | hex(at[2])) : *at;
+    return coded ? 3 : 1;
+}
+
+/* Whether the row's path is this one, whichever bytes are percent-encoded. A {} at its end takes all of the rest, if
+ * that holds no '/'; one that is encoded is part of what stands there. */
 static bool path_fits(const struct http_route *row, struct slice path, struct slice *param)
 {
-    const char *hole = strstr(row->path, "{}");
-    size_t n = hole != NULL ? (size_t)(hole - row->path) : strlen(row->path);
-    if (path.len < n || memcmp(path.data, row->path, n) != 0) {
-        return false;
+    const char *at = row->path;
+    for (char byte; *at != '\0' && *at != '{' && path.len > 0; at++) {
+        size_t n = decode_one(path, &byte);
+        if (byte != *at || (byte == '/' && n > 1)) {
+            return false;
+        }
+        path = slice_of(path.data + n, path.len - n);
     }
-    *param = slice_of(path.data + n, path.len - n);
-    return hole != NULL ? memchr(param->data, '/', param->len) == NULL : param->len == 0;
+    *param = path;
+    return *at == '{' ? path.len == 0 || memchr(path.data, '/', path.len) == NULL : *at == '\0' && path.len == 0;
 }
 
 static bool method_fits(const struct http_route *row, const char *method)
@@ -51,26 +70,19 @@ static bool method_fits(const struct http_route *row, const char *method)
     return strcmp(row->method, method) == 0 || (strcmp(row->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
-}
-
-/* In place; it only gets shorter. */
-static bool decode(struct slice *text)
+/* In place; it only gets shorter. form: as forms are encoded, where '+' is a space. */
+static bool decode(struct slice *text, bool form)
 {
     char *from = (char *)text->data, *to = from; /* the head's, which is ours */
     const char *end = from + text->len;
-    for (; from < end; from++) {
-        if (*from != '%') {
-            *to++ = *from;
-            continue;
-        }
-        if (end - from < 3 || hex(from[1]) < 0 || hex(from[2]) < 0) {
+    while (from < end) {
+        size_t n = decode_one(slice_of(from, (size_t)(end - from)), to);
+        if (*from == '%' && n == 1) {
             return false;
         }
-        *to++ = (char)(hex(from[1]) << 4 | hex(from[2]));
-        from += 2;
+        *to = form && n == 1 && *to == '+' ? ' ' : *to;
+        to++;
+        from += n;
     }
     text->len = (size_t)(to - text->data);
     return true;
@@ -86,7 +98,7 @@ const struct http_route *route_find(struct http_request *rq, char allowed[64])
         }
         if (method_fits(row, rq->method)) {
             struct slice raw = param;
-            if (!decode(&param)) {
+            if (!decode(&param, false)) {
                 http_problem(rq, 400, "bad-request", "'%.*s' holds a %% without two hex digits behind it", (int)raw.len,
                              raw.data);
             }
@@ -115,7 +127,7 @@ int http_argument(struct http_request *rq, size_t *at, struct slice *name, struc
         size_t name_len = equals != NULL ? (size_t)(equals - start) : len;
         *name = slice_of(start, name_len);
         *value = equals != NULL ? slice_of(equals + 1, len - name_len - 1) : slice_of(start + len, 0);
-        return decode(name) && decode(value) ? 1 : ERR_INVALID;
+        return decode(name, true) && decode(value, true) ? 1 : ERR_INVALID;
     }
     return 0;
 }

@@ -324,16 +324,17 @@ enum http_outcome get_status(struct http_request *rq)
     const struct timeline *t = &rq->http->timeline;
     health_look(rq->pool, &health);
     http_timeline_look(rq->conn->conn.worker, &now);
-    json_write(&rq->out, json_pack("{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                   "s:o, s:o, s:o, s:o, s:o, s:o}",
-                                   "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-                                   (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble",
-                                   health.cause, "degraded", health.degraded, "clients",
-                                   (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
-                                   "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
-                                   growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
-                                   backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),
-                                   "front", front(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
-                                   kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings(rq->http->warnings)));
+    json_write(&rq->out,
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                         "s:o, s:o, s:o, s:o, s:o, s:o}",
+                         "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
+                         (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause,
+                         "degraded", health.degraded, "clients",
+                         (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
+                         (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
+                         "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures",
+                         figures(rq), "migration", migration(rq), "mirror", mirror(rq), "front", front(rq), "feed",
+                         feed(rq), "replication", replication(rq), "kafka", kafka(rq), "tls_certificate_expires",
+                         certificate(rq), "warnings", warnings(rq->http->warnings)));
     return HTTP_DONE;
 }

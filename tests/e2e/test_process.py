@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, free_port, run
+from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, free_port, run
 from resp import Client, Closed, RespError, encode
 
 
@@ -523,3 +523,19 @@ def test_a_lying_clock_on_a_running_server(make_server):
         c.command("DEBUG", "JUMP", -40 * 365 * DAY)
         assert c.command("UNSEEN", "u", "a", "b", "c") == [b"c"]
         assert "clock" in server.log()
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&-", "<&- >&-"])
+def test_closed_standard_streams(make_server, closed):
+    """No file of the data folder takes their numbers, and gets the log into its middle."""
+    server = make_server()
+    assert server.stop() == 0
+    server.launcher = ("sh", "-c", f'exec "$0" "$@" {closed}')
+    server.start()
+    names = [os.readlink(f"/proc/{server.process.pid}/fd/{n}") for n in range(3)]
+    assert set(names) <= {"/dev/null", str(server.log_path)}
+    with server.client() as c:
+        assert c.command("PLAYED", "u", "a") == 1
+    done = subprocess.run(["sh", "-c", 'exec "$0" version <&- 2>&-', UNSEEN], capture_output=True, timeout=PATIENCE)
+    assert done.returncode == 0 and done.stdout.startswith(b"unseen ")
+    assert subprocess.run(["sh", "-c", 'exec "$0" version >&-', UNSEEN], stderr=subprocess.DEVNULL).returncode != 0

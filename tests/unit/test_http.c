@@ -360,6 +360,49 @@ static void test_expectations(void **state)
     assert_null(strstr(answers, "100 Continue"));
 }
 
+/* What clients and proxies of others send is taken as RFC 9110 and 9112 say. */
+static void test_what_others_send(void **state)
+{
+    static const struct {
+        const char *request, *answer;
+    } rows[] = {
+        {"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n", "{\"alive\":true}"},
+        {"GET http://127.0.0.1:1/v1/nosuch HTTP/1.1\r\nHost: evil.example\r\n", "there is nothing at /v1/nosuch;"},
+        {"GET http://evil.example/v1/nosuch HTTP/1.1\r\nHost: localhost\r\n", "421 Misdirected Request"},
+        {"GET /v1/nosuch HTTP/1.1\r\nHost: LocalHost.:7980\r\n", "404 Not Found"},
+        {"OPTIONS * HTTP/1.1\r\nHost: x\r\n", "Content-Length: 0\r\n"},
+        {"OPTIONS * HTTP/1.1\r\nHost: x\r\n", "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"},
+        {"GET /%68ealthz HTTP/1.1\r\nHost: localhost\r\n", "{\"alive\":true}"},
+        {"GET /v1/unseen%3abatch HTTP/1.1\r\nHost: localhost\r\n", "405 Method Not Allowed"},
+        {"GET /v1%2fring HTTP/1.1\r\nHost: localhost\r\n", "404 Not Found"},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+         "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
+         "{\"alive\":true}"},
+        {"POST /v1/played HTTP/1.1\r\nHost: localhost\r\nExpect: a-cake\r\nContent-Length: 26\r\n",
+         "417 Expectation Failed"},
+        {PLAYED "Content-Length: 26\r\nContent-Encoding: gzip\r\nExpect: 100-Continue\r\n",
+         "Accept-Encoding: identity\r\n"},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+         "Authorization is given twice"},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int fd = client_open(f);
+        send_text(fd, rows[i].request);
+        send_text(fd, "\r\n");
+        size_t len = 0;
+        do {
+            ssize_t n = recv(fd, answers + len, sizeof answers - 1 - len, 0);
+            assert_true(n > 0);
+            answers[len += (size_t)n] = '\0';
+        } while (strstr(answers, "\r\n\r\n") == NULL);
+        close(fd);
+        if (strstr(answers, rows[i].answer) == NULL) {
+            fail_msg("row %zu: %s", i, answers);
+        }
+    }
+}
+
 enum { UPDATES = 100, UPDATE_BYTES = 1024 * 1024 };
 
 /* More bytes in all than any bound on what bodies take; said is NULL when one was refused. */
@@ -421,6 +464,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_old_clients, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_head_has_no_body, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expectations, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_others_send, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_registry_beside, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stop_while_the_store_does_not_answer, set_up, tear_down),

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,43 @@ static void test_good_heads(void **state)
     assert_string_equal(parse("DELETE /%00 HTTP/1.1\r\nHost: a\r\n\r\n").method, "DELETE");
 }
 
+/* What is sent to whoever is taken for a proxy: its host counts, and the header's does not. */
+static void test_absolute_targets(void **state)
+{
+    static const struct {
+        const char *sent, *target, *host;
+    } rows[] = {
+        {"http://localhost:7980/healthz", "/healthz", "localhost:7980"},
+        {"HTTP://[::1]:1/v1/x?a=http://b", "/v1/x?a=http://b", "[::1]:1"},
+        {"https://h/", "/", "h"},
+        {"http://h", "/", "h"},
+        {"http://h?a=b", "/?a=b", "h"},
+        {"http://h:?", "/?", "h:"},
+        {"/http://h/", "/http://h/", "a"},
+        {"//h/x", "//h/x", "a"},
+    };
+    static const char *const bad[] = {"http:///x",  "http://?x",    "ftp://h/x", "http://u@h/x", "http://u:p@h/x",
+                                      "http://:1/", "http://h:x/", "*",         "http://[::1/x", "http:/h/x"};
+    (void)state;
+    char head[256];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(head, sizeof head, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", rows[i].sent);
+        struct head h = parse(head);
+        if (h.status != 0) {
+            fail_msg("%s: %s", rows[i].sent, h.error);
+        }
+        assert_string_equal(h.target, rows[i].target);
+        assert_string_equal(h.fields[FIELD_HOST], rows[i].host);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(head, sizeof head, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", bad[i]);
+        if (parse(head).status != 400) {
+            fail_msg("%s is taken", bad[i]);
+        }
+    }
+    assert_string_equal(parse("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").target, "*");
+}
+
 static void test_refused_heads(void **state)
 {
     static const struct {
@@ -66,6 +104,20 @@ static void test_refused_heads(void **state)
         {GET ": c\r\n\r\n", 400},
         {GET "abc\r\n\r\n", 400},
         {GET "Host: b\r\n\r\n", 400},
+        {GET "hOST: a\r\n\r\n", 400},
+        {GET "Authorization: Bearer a\r\nAUTHORIZATION: Bearer b\r\n\r\n", 400},
+        {GET "Authorization:\r\nAuthorization: Bearer b\r\n\r\n", 400},
+        {GET "Authorization: Bearer a\r\nAuthorization: Bearer a\r\n\r\n", 400},
+        {POST "Content-Type: a\r\nContent-Type: b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n", 400},
+        {"GET http://h/ HTTP/1.1\r\n\r\n", 400},
+        {"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 400},
         {"GET / HTTP/1.1\r\n\r\n", 400},
         {"GET /\r\n\r\n", 505},
         {"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505},
@@ -167,7 +219,9 @@ static void test_chunks(void **state)
         {"3\rXabc\r\n0\r\n\r\n", CHUNK_BAD, NULL},
         {"3\nabc\r\n0\r\n\r\n", CHUNK_BAD, NULL},
         {"3;a\nX\r\nabc\r\n0\r\n\r\n", CHUNK_BAD, NULL},
+        {"3 \t;x = y\r\nabc\r\n0 ;z\r\n\r\n", CHUNK_DONE, "abc"},
         {"3 \r\nabc\r\n0\r\n\r\n", CHUNK_BAD, NULL},
+        {"3 3\r\nabc\r\n0\r\n\r\n", CHUNK_BAD, NULL},
         {"\r\n", CHUNK_BAD, NULL},
         {"-1\r\n", CHUNK_BAD, NULL},
         {"0x3\r\nabc\r\n", CHUNK_BAD, NULL},
@@ -206,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good_heads),
+        cmocka_unit_test(test_absolute_targets),
         cmocka_unit_test(test_refused_heads),
         cmocka_unit_test(test_where_a_head_ends),
         cmocka_unit_test(test_what_may_begin_a_head),
