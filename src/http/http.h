@@ -100,8 +100,8 @@ struct http_request {
  * Connection, which are seen to. */
 void http_header(struct http_request *rq, const char *name, const char *value);
 
-/* The next argument of the query, decoded as those of forms (a '+' is a space) into *name and *value, which stand in the request's memory. *at begins at 0.
- * Returns 1, 0 at the end, or ERR_INVALID (a bad %xx). */
+/* The next argument of the query, decoded as those of forms (a '+' is a space) into *name and *value, which stand in
+ * the request's memory. *at begins at 0. Returns 1, 0 at the end, or ERR_INVALID (a bad %xx). */
 int http_argument(struct http_request *rq, size_t *at, struct slice *name, struct slice *value);
 
 /* Makes the answer an error in the form of RFC 9457 (application/problem+json) and returns HTTP_DONE. kind names it for

@@ -2,8 +2,8 @@
  *
  * The head is taken apart by the library that the distribution has, llhttp or http_parser, once all of it is there.
  * Both overlook some of what proxies read in another way; that is refused before they see it, so that nobody in front
- * can mean another request than we do: a CR or LF alone, a folded line, a space before a colon, what may stand there once
- * and is there twice.
+ * can mean another request than we do: a CR or LF alone, a folded line, a space before a colon, what may stand there
+ * once and is there twice.
  */
 #ifndef UNSEEN_HTTP_PARSER_H
 #define UNSEEN_HTTP_PARSER_H
@@ -53,7 +53,7 @@ void head_parse(struct head *head, char *text, size_t len);
 
 /* What comes next. */
 enum chunk_state {
-    CHUNK_SIZE, /* its first digit, or another */
+    CHUNK_SIZE,  /* its first digit, or another */
     CHUNK_SPACE, /* before an extension */
     CHUNK_EXTENSION,
     CHUNK_SIZE_LF,

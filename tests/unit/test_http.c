@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -420,8 +420,8 @@ static void *update_often(void *said)
     return NULL;
 }
 
-/* The registry's thread makes its JSON beside the HTTP thread: neither takes from the other, at once or in the end. Under
- * the thread sanitizer nothing that they share shows. */
+/* The registry's thread makes its JSON beside the HTTP thread: neither takes from the other, at once or in the end.
+ * Under the thread sanitizer nothing that they share shows. */
 static void test_a_registry_beside(void **state)
 {
     struct fixture *f = *state;

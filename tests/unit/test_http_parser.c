@@ -66,7 +66,7 @@ static void test_absolute_targets(void **state)
         {"/http://h/", "/http://h/", "a"},
         {"//h/x", "//h/x", "a"},
     };
-    static const char *const bad[] = {"http:///x",  "http://?x",    "ftp://h/x", "http://u@h/x", "http://u:p@h/x",
+    static const char *const bad[] = {"http:///x",  "http://?x",   "ftp://h/x", "http://u@h/x",  "http://u:p@h/x",
                                       "http://:1/", "http://h:x/", "*",         "http://[::1/x", "http:/h/x"};
     (void)state;
     char head[256];
