@@ -16,6 +16,9 @@
 #include "base/err.h"
 
 #define DAY_MS INT64_C(86400000)
+#define MINUTE_MS INT64_C(60000)
+
+enum { DAY_MINUTES = 24 * 60 };
 
 enum {
     DAYS_PER_ERA = 146097,
@@ -194,14 +197,58 @@ int calendar_set_zone(const char *zone)
     return 0;
 }
 
-int calendar_local_minutes(int64_t unix_ms)
+/* How far the local clock is ahead of UTC; 0 in a year beyond int. */
+static int64_t ahead_ms(int64_t unix_ms)
 {
     time_t seconds = (time_t)floor_div(unix_ms, 1000);
     struct tm tm;
-    if (localtime_r(&seconds, &tm) == NULL) {
-        return (int)(floor_div(unix_ms, 60000) - floor_div(unix_ms, DAY_MS) * 1440); /* a year beyond int: UTC */
+    return localtime_r(&seconds, &tm) != NULL ? (int64_t)tm.tm_gmtoff * 1000 : 0;
+}
+
+/* When the local clock shows what UTC would show at that time. It changes at most once within two days, so it is as far
+ * ahead as a day before or a day after. */
+static int64_t instant_of(int64_t local_ms)
+{
+    int64_t before = ahead_ms(local_ms - DAY_MS), after = ahead_ms(local_ms + DAY_MS);
+    int64_t first = local_ms - (before > after ? before : after), second = local_ms - (before > after ? after : before);
+    return local_ms - ahead_ms(first) == first     ? first
+           : local_ms - ahead_ms(second) == second ? second
+                                                   : local_ms - before;
+}
+
+static int64_t minute_of(int64_t day, int minute)
+{
+    return instant_of(day * DAY_MS + minute * MINUTE_MS);
+}
+
+/* The local day, and a time near enough to reckon with. */
+static int64_t day_of(int64_t *now_ms)
+{
+    const int64_t bound = INT64_C(1) << 60;
+    *now_ms = *now_ms < -bound ? -bound : *now_ms > bound ? bound : *now_ms;
+    return floor_div(*now_ms + ahead_ms(*now_ms), DAY_MS);
+}
+
+int64_t calendar_passed_ms(int64_t now_ms, int minute)
+{
+    int64_t day = day_of(&now_ms) + 1;
+    while (minute_of(day, minute) > now_ms) {
+        day--;
     }
-    return tm.tm_hour * 60 + tm.tm_min;
+    return minute_of(day, minute);
+}
+
+bool calendar_is_between(int64_t now_ms, int from, int to)
+{
+    int64_t today = day_of(&now_ms);
+    int length = to > from ? to - from : to - from + DAY_MINUTES;
+    bool is = false;
+    for (int64_t day = today - 1; day <= today + 1 && !is; day++) {
+        int64_t begins = minute_of(day, from), ends = minute_of(day, from + length);
+        ends = ends > begins ? ends : begins + length * MINUTE_MS;
+        is = begins <= now_ms && now_ms < ends;
+    }
+    return is;
 }
 
 const char *time_text(int64_t unix_ms, char out[TIME_TEXT])

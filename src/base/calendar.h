@@ -1,4 +1,4 @@
-/* UTC calendar months, the unit of partition, and local minutes for the sweep window.
+/* UTC calendar months, the unit of partition, and local times of day, for the sweep window and backups.
  *
  * A month is an int: year * 12 + (month - 1), so that arithmetic is plain and order is time order.
  * Times outside the years 0 to 9999 count as the first or last month of those, so a time's month is never negative.
@@ -25,12 +25,17 @@ int month_parse(const char *text);
 /* Whether libc would take the name: a file of the zone database or a POSIX TZ string. "" is the system's. */
 bool calendar_zone_exists(const char *zone);
 
-/* Sets the time zone of calendar_local_minutes(); NULL or "" is the system's. Returns 0, or ERR_NOTFOUND
+/* Sets the time zone of calendar_passed_ms(); NULL or "" is the system's. Returns 0, or ERR_NOTFOUND
  * when the zone is unknown. Before threads start. */
 int calendar_set_zone(const char *zone);
 
-/* Minutes since local midnight, 0..1439. */
-int calendar_local_minutes(int64_t unix_ms);
+/* When the local clock last came to that minute of its day, 0..1439, at or before now. Each day has it once: of an hour
+ * that the clock repeats the first one counts, and what it leaves out comes as much later as it jumps. */
+int64_t calendar_passed_ms(int64_t now_ms, int minute);
+
+/* Whether it is between two such minutes, the second being the later one; 1440 is the next midnight. By the clock, so
+ * it is longer by an hour that is repeated within; one that the clock leaves out is as long as on any day. */
+bool calendar_is_between(int64_t now_ms, int from, int to);
 
 /* "2026-09-01T12:00:00.123Z" */
 enum { TIME_TEXT = 32 };

@@ -85,6 +85,27 @@ int log_recent(struct log_recent *out, int max)
     return n;
 }
 
+void log_hide_ids(char *text)
+{
+    static const char *const fields[] = {" user=", " item=", " key="};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        for (char *at = text; (at = strstr(at, fields[i])) != NULL;) {
+            at += strlen(fields[i]);
+            char *end = at + strcspn(at, " ");
+            if (*at == '"') {
+                for (end = at + 1; *end != '\0' && *end != '"'; end++) {
+                    end += *end == '\\' && end[1] != '\0';
+                }
+                end += *end == '"';
+            }
+            if (end > at) {
+                *at++ = '-';
+                memmove(at, end, strlen(end) + 1);
+            }
+        }
+    }
+}
+
 void log_write(enum log_level level, const char *message, const char *fields, ...)
 {
     if (!log_wants(level)) {

@@ -59,7 +59,7 @@ static bool next_word(const char **at, char out[CONFIG_TEXT])
     const char *start = *at + strspn(*at, between);
     size_t len = strcspn(start, between);
     *at = start + len;
-    snprintf(out, CONFIG_TEXT, "%.*s", (int)len, start);
+    snprintf(out, CONFIG_TEXT, "%.*s", len < CONFIG_TEXT ? (int)len : 0, start); /* cut, it could mean another */
     return len > 0;
 }
 

@@ -372,7 +372,7 @@ static int validate_redis(const struct config *cfg, struct err *err)
 /* "a:26379,b:26379/name". */
 static int validate_sentinel(const struct config *cfg, struct err *err)
 {
-    char one[CONFIG_TEXT], all[CONFIG_TEXT];
+    char one[CONFIG_TEXT], all[CONFIG_LIST];
     snprintf(all, sizeof all, "%s", cfg->legacy_sentinel);
     char *name = strrchr(all, '/');
     bool good = name != NULL && name[1] != '\0' && name > all && name[-1] != '/' && all[0] != '/';

@@ -19,11 +19,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/calendar.h"
 #include "base/err.h"
 #include "base/slice.h"
 
 enum {
-    CONFIG_TEXT = 256,
+    CONFIG_TEXT = 320,       /* room for one value, of an address with a name of 253 bytes, tls:// and port */
+    CONFIG_TEXT_MAX = 255,   /* bytes of any other */
+    CONFIG_LIST = 2048,      /* several in one option, split by commas or spaces */
     CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
     CONFIG_HOST_TEXT = 64,
     CONFIG_ADDRESSES_MAX = 8, /* in one option */
@@ -69,13 +72,13 @@ struct config {
     char rados_user[CONFIG_TEXT];        /* "client.unseen" */
     int64_t rados_timeout_ms;            /* of each operation */
     int64_t rados_memory;                /* bytes */
-    char listen[CONFIG_TEXT];            /* addresses as config_next_address() takes them; "none": no TCP */
+    char listen[CONFIG_LIST];            /* addresses as config_next_address() takes them; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */
     int64_t unix_socket_mode;            /* enum config_mode */
     char unix_socket_group[CONFIG_TEXT]; /* name or number, "" the process's own */
-    char http[CONFIG_TEXT];              /* as listen */
-    char grpc[CONFIG_TEXT];
-    char http_hosts[CONFIG_TEXT];       /* names beside those of loopback, split by commas */
+    char http[CONFIG_LIST];              /* as listen */
+    char grpc[CONFIG_LIST];
+    char http_hosts[CONFIG_LIST];       /* names beside those of loopback, split by commas */
     char tls_cert[CONFIG_TEXT];         /* files in PEM; "" none */
     char tls_key[CONFIG_TEXT];          /* "": in tls_cert */
     char tls_ca[CONFIG_TEXT];           /* of those that this one connects to; "": the system's */
@@ -114,8 +117,8 @@ struct config {
     int64_t hedge_after_ms;      /* 0: auto */
 
     /* The Redis that users come from; section [legacy]. */
-    char legacy_redis[CONFIG_TEXT];    /* addresses as config_next_redis() takes them; "" none */
-    char legacy_sentinel[CONFIG_TEXT]; /* the same of Sentinels, with "/name" behind the last; "" none */
+    char legacy_redis[CONFIG_LIST];    /* addresses as config_next_redis() takes them; "" none */
+    char legacy_sentinel[CONFIG_LIST]; /* the same of Sentinels, with "/name" behind the last; "" none */
     int64_t legacy_cluster;            /* enum config_cluster */
     char legacy_sentinel_user[CONFIG_TEXT];
     char legacy_sentinel_password[CONFIG_TEXT]; /* "" none */
@@ -135,8 +138,8 @@ struct config {
     int64_t legacy_mirror_max;              /* bytes of the mirror's queue */
 
     /* Topics that plays come from; section [kafka]. The lists are split by config_next_word(). */
-    char kafka_brokers[CONFIG_TEXT]; /* a list of host:port; "": Kafka is off */
-    char kafka_topics[CONFIG_TEXT];  /* a list */
+    char kafka_brokers[CONFIG_LIST]; /* a list of host:port; "": Kafka is off */
+    char kafka_topics[CONFIG_LIST];  /* a list */
     char kafka_group[CONFIG_TEXT];
     char kafka_start[CONFIG_TEXT]; /* read with config_kafka_start() */
     int64_t kafka_format;          /* enum config_kafka_format */
@@ -159,7 +162,7 @@ struct config {
     char registry_token_file[CONFIG_TEXT]; /* config_read_passwords() puts its content into registry_token */
     char registry_datacenter[CONFIG_TEXT]; /* "" any */
     char registry_name[CONFIG_TEXT];
-    char registry_tags[CONFIG_TEXT];    /* a list, split by config_next_word() */
+    char registry_tags[CONFIG_LIST];    /* a list, split by config_next_word() */
     char registry_address[CONFIG_TEXT]; /* "": as listened on */
     int64_t registry_check;             /* enum config_registry_check */
 
@@ -178,7 +181,7 @@ struct config {
 
     /* The second tier in a Redis; section [front]. */
     char front_redis[CONFIG_TEXT];    /* [tls://]host:port, or unix:/path; "": none */
-    char front_sentinel[CONFIG_TEXT]; /* as legacy_sentinel; "": none */
+    char front_sentinel[CONFIG_LIST]; /* as legacy_sentinel; "": none */
     char front_user[CONFIG_TEXT], front_sentinel_user[CONFIG_TEXT];
     char front_password[CONFIG_TEXT], front_sentinel_password[CONFIG_TEXT]; /* "": none */
     char front_password_file[CONFIG_TEXT];
@@ -342,8 +345,6 @@ void config_forget_changes(struct config *started);
  * ERR_INVALID: none at all; ERR_SYSTEM: the data folder is not there. */
 int config_backup_root(const struct config *cfg, char *out, size_t size, struct err *err);
 
-/* When a time of day passed last, by the local day of now_ms. */
-int64_t config_backup_passed_ms(int64_t now_ms, int64_t at_minute);
 /* When the next backup of backup_at is due, which has passed while it is overdue; 0: never. */
 int64_t config_backup_next_ms(const struct config *cfg, int64_t last_good_ms, int64_t now_ms);
 
@@ -360,11 +361,10 @@ static inline bool config_wants_login(const struct config *cfg)
     return cfg->requirepass[0] != '\0' || cfg->requirepass_file[0] != '\0' || cfg->accounts[0] != '\0';
 }
 
-/* Whether the sweep may run at this minute of the local day. */
-static inline bool config_in_sweep_window(const struct config *cfg, int minute)
+/* Whether the sweep may run then, by the local clock. */
+static inline bool config_in_sweep_window(const struct config *cfg, int64_t now_ms)
 {
-    bool after = minute >= cfg->sweep_from, before = minute < cfg->sweep_to;
-    return cfg->sweep_from < cfg->sweep_to ? after && before : after || before;
+    return calendar_is_between(now_ms, (int)cfg->sweep_from, (int)cfg->sweep_to);
 }
 
 /* The option's value as it would be written in the file; a secret that is set is CONFIG_MASK. */

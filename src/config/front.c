@@ -28,7 +28,7 @@ static int validate_redis(const char *redis, struct err *err)
 /* "a:26379,b:26379/name" */
 static int validate_sentinel(const char *sentinel, struct err *err)
 {
-    char all[CONFIG_TEXT], one[CONFIG_TEXT];
+    char all[CONFIG_LIST], one[CONFIG_TEXT];
     memcpy(all, sentinel, sizeof all);
     char *name = strrchr(all, '/');
     bool good = name != NULL && name[1] != '\0' && name > all && name[-1] != '/';

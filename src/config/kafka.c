@@ -117,9 +117,9 @@ static int check_value(const char *name, const char *value, struct err *err)
         return err_set(err, ERR_INVALID,
                        CONFIG_KAFKA_PREFIX "%s is what stands for a hidden one, expected the real one", name);
     }
-    if (strlen(value) >= CONFIG_TEXT) {
+    if (strlen(value) > CONFIG_TEXT_MAX) {
         return err_set(err, ERR_RANGE, CONFIG_KAFKA_PREFIX "%s is %zu bytes long, expected at most %d", name,
-                       strlen(value), CONFIG_TEXT - 1);
+                       strlen(value), CONFIG_TEXT_MAX);
     }
     return 0;
 }

@@ -9,12 +9,13 @@
 static size_t field_size(const struct config_option *option)
 {
     switch (option->type) {
-    case CONFIG_STRING:
     case CONFIG_ADDRESS:
+        return CONFIG_LIST;
+    case CONFIG_STRING:
     case CONFIG_ZONE:
     case CONFIG_HOSTS:
     case CONFIG_SECRET:
-        return CONFIG_TEXT;
+        return option->max >= CONFIG_TEXT ? CONFIG_LIST : CONFIG_TEXT;
     case CONFIG_PROPERTIES:
         return CONFIG_PROPERTIES_TEXT;
     case CONFIG_DAYTIME_RANGE:

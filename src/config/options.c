@@ -47,7 +47,7 @@ const struct config_option config_options[] = {
         .type = CONFIG_STRING,
         FIELD(data),
         .min = 1,
-        .max = CONFIG_TEXT - 1,
+        .max = CONFIG_TEXT_MAX,
         .default_text = "/var/lib/unseen",
         .change = CHANGE_RESTART,
         .on_change = "Another folder is another history; the old one stays where it is.",
@@ -85,7 +85,7 @@ const struct config_option config_options[] = {
         .name = "modules",
         .type = CONFIG_STRING,
         FIELD(modules),
-        .max = CONFIG_TEXT - 1,
+        .max = CONFIG_TEXT_MAX,
         .default_text = "",
         .change = CHANGE_RESTART,
         .help = "The folder of the modules, which are packages of their own: unseen_kafka.so is loaded when brokers of "
@@ -215,7 +215,7 @@ const struct config_option config_options[] = {
         .name = "backup_root",
         .type = CONFIG_STRING,
         FIELD(backup_root),
-        .max = CONFIG_TEXT - 1,
+        .max = CONFIG_TEXT_MAX,
         .default_text = "",
         .change = CHANGE_LIVE,
         .help = "The folder below which the server makes backups (BACKUP, unseen backup, backup_at), and nowhere else; "
@@ -247,7 +247,7 @@ const struct config_option config_options[] = {
         .name = "timezone",
         .type = CONFIG_ZONE,
         FIELD(timezone),
-        .max = CONFIG_TEXT - 1,
+        .max = CONFIG_TEXT_MAX,
         .default_text = "",
         .change = CHANGE_RESTART,
         .help = "The zone of sweep_window and backup_at, such as Europe/Berlin or UTC. Empty: the system's. Months are "

@@ -38,7 +38,7 @@ static int read_bytes(const char *name, const char *path, char *out, size_t max,
 static int read_password(struct config *cfg, const char *file_option, const char *path, const char *name, bool given,
                          struct err *err)
 {
-    char line[CONFIG_TEXT + 2]; /* a password, its newline, and one byte that shows that there is more */
+    char line[CONFIG_TEXT_MAX + 3]; /* a password, its newline, and one byte that shows that there is more */
     size_t len = 0;
     if (path[0] == '\0') {
         return 0;

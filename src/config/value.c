@@ -266,7 +266,7 @@ static int set_text(char *out, const struct config_option *option, const char *t
     }
     switch (option->type) {
     case CONFIG_ADDRESS:
-        if (len >= CONFIG_TEXT || !are_addresses(text)) {
+        if (len >= CONFIG_LIST || !are_addresses(text)) {
             return bad(option, text, ERR_INVALID,
                        "an IP address and a port such as 127.0.0.1:7979, [::1]:7979 or tls://10.0.0.7:7979, more of "
                        "them, or none",
@@ -294,7 +294,8 @@ static int set_text(char *out, const struct config_option *option, const char *t
         }
         break;
     }
-    double max = option->max > 0 ? option->max : CONFIG_TEXT - 1;
+    double usual = option->type == CONFIG_ADDRESS ? CONFIG_LIST - 1 : CONFIG_TEXT_MAX;
+    double max = option->max > 0 ? option->max : usual;
     if ((double)len < option->min) {
         return err_set(err, ERR_RANGE, "%s is empty", option->name);
     }

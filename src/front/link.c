@@ -104,7 +104,7 @@ static int ask_sentinel(const struct config *cfg, const char *sentinel, const ch
 /* The first that answers knows; the last one's error counts. */
 static int find_master(const struct config *cfg, int patience_ms, char out[FRONT_ADDRESS_TEXT], struct err *err)
 {
-    char all[CONFIG_TEXT], one[CONFIG_TEXT];
+    char all[CONFIG_LIST], one[CONFIG_TEXT];
     memcpy(all, cfg->front_sentinel, sizeof all);
     char *name = strrchr(all, '/');
     *name++ = '\0';

@@ -177,7 +177,7 @@ static bool is_due(struct front *f)
 {
     const struct config *live = config_now(f->cfg);
     const int64_t now = clock_wall_ms();
-    return config_in_sweep_window(live, calendar_local_minutes(now)) &&
+    return config_in_sweep_window(live, now) &&
            (f->status.reconciled_ms == 0 || now < f->status.reconciled_ms || /* the clock was ahead then */
             now - f->status.reconciled_ms >= NIGHTLY_MS);
 }

@@ -56,7 +56,8 @@ struct call {
     unsigned refused; /* an HTTP status, for what is no call of ours; 0: it is one */
     bool is_post, is_grpc, gzip, unknown_encoding, has_timeout, bad_timeout;
     bool bad_version; /* of Connect's protocol */
-    bool is_plain;    /* a message without prefix, see unary.h */
+    bool is_authorized, authorized_twice;
+    bool is_plain; /* a message without prefix, see unary.h */
     int64_t timeout_us;
     size_t length;                                                /* of its body, as far as its headers say */
     enum call_step (*run)(struct call *call, struct slice bytes); /* its next message; NULL: there is no such method */

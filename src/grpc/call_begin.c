@@ -100,8 +100,12 @@ void call_header(struct call *call, struct slice name, struct slice value)
         set_timeout(call, unary_timeout(value, &call->timeout_us));
     } else if (is_word(name, "connect-protocol-version")) {
         call->bad_version = !is_word(value, "1");
-    } else if (is_word(name, "authorization") && value.len <= GRPC_AUTHORIZATION_MAX) {
-        buf_add(&call->authorization, value.data, value.len);
+    } else if (is_word(name, "authorization")) {
+        call->authorized_twice = call->authorized_twice || call->is_authorized;
+        call->is_authorized = true;
+        if (value.len <= GRPC_AUTHORIZATION_MAX && !call->authorized_twice) {
+            buf_add(&call->authorization, value.data, value.len);
+        }
     }
 }
 
@@ -177,6 +181,8 @@ void call_begin(struct call *call)
         call_refuse(call, GRPC_INVALID_ARGUMENT, "connect-protocol-version is not known, expected 1");
     } else if (call->unknown_encoding) {
         call_refuse(call, GRPC_UNIMPLEMENTED, "the encoding is not known, expected identity or gzip");
+    } else if (call->authorized_twice) {
+        call_refuse(call, GRPC_INVALID_ARGUMENT, "authorization is given twice");
     } else if (s->draining) {
         call_refuse(call, GRPC_UNAVAILABLE, "server is shutting down");
     } else {

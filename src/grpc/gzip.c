@@ -9,6 +9,7 @@ struct inflating {
     z_stream z;
     struct buf *out;
     size_t most;
+    size_t before; /* bytes of the members that have ended */
     bool (*may_hold)(void *arg, size_t bytes);
     void *arg;
 };
@@ -38,6 +39,18 @@ static int grow(struct inflating *in, unsigned char *spare, struct err *err)
     return 0;
 }
 
+/* A member has ended: whether the next one begins there. Some writers fill the last block with zeros. */
+static bool next_member(struct inflating *in)
+{
+    enum { MAGIC = 0x1f };
+    while (in->z.avail_in > 0 && *in->z.next_in == 0) {
+        in->z.next_in++;
+        in->z.avail_in--;
+    }
+    in->before += in->z.total_out;
+    return in->z.avail_in > 0 && *in->z.next_in == MAGIC;
+}
+
 static int run(struct inflating *in, struct err *err)
 {
     unsigned char spare;
@@ -47,9 +60,13 @@ static int run(struct inflating *in, struct err *err)
             return err->code;
         }
         code = inflate(&in->z, Z_NO_FLUSH);
-        in->out->len = in->z.total_out < in->most ? in->z.total_out : in->most;
-        if (in->z.total_out > in->most) {
+        size_t len = in->before + in->z.total_out;
+        in->out->len = len < in->most ? len : in->most;
+        if (len > in->most) {
             return err_set(err, ERR_LARGE, "the message inflates to more than %zu bytes", in->most);
+        }
+        if (code == Z_STREAM_END && next_member(in)) {
+            code = inflateReset(&in->z);
         }
     }
     if (code == Z_MEM_ERROR) {

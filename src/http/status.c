@@ -23,6 +23,7 @@
 #include "replica/figures.h"
 #include "replica/follower.h"
 #include "replica/replica.h"
+#include "service/account.h"
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/stats.h"
@@ -108,10 +109,10 @@ static json_t *mirror(const struct http_request *rq)
                      "left_out", (json_int_t)s.queue.left_out);
 }
 
-static json_t *named_differences(const struct front_status *s)
+static json_t *named_differences(const struct http_request *rq, const struct front_status *s)
 {
     json_t *list = json_array();
-    for (int i = 0; i < s->n_named; i++) {
+    for (int i = 0; i < s->n_named && account_sees_users(rq->account); i++) {
         json_append(&list, text_of(s->named[i]));
     }
     return list;
@@ -133,7 +134,7 @@ static json_t *front(const struct http_request *rq)
                      (json_int_t)s.dirty, "filled", (json_int_t)s.filled, "rebuilds", (json_int_t)s.rebuilds,
                      "comparing", s.comparing, "compared", (json_int_t)s.compared, "differences",
                      (json_int_t)s.differences, "reconciled_at", (json_int_t)s.reconciled_ms, "named",
-                     named_differences(&s));
+                     named_differences(rq, &s));
 }
 
 /* Who consumes the feed. */
@@ -247,9 +248,13 @@ static json_t *wall_clock(const struct http_request *rq)
                      "believed", (json_int_t)c.believed_ms, "newest", (json_int_t)c.newest_ms);
 }
 
-static json_t *warnings(struct log_recent lines[LOG_RECENT])
+static json_t *warnings(const struct http_request *rq)
 {
+    struct log_recent *lines = rq->http->warnings;
     int n = log_recent(lines, LOG_RECENT);
+    for (int i = 0; i < n && !account_sees_users(rq->account); i++) {
+        log_hide_ids(lines[i].text);
+    }
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
         json_append(&list, json_pack("{s:I, s:s, s:o}", "at", (json_int_t)lines[i].at_ms, "level",
@@ -324,17 +329,16 @@ enum http_outcome get_status(struct http_request *rq)
     const struct timeline *t = &rq->http->timeline;
     health_look(rq->pool, &health);
     http_timeline_look(rq->conn->conn.worker, &now);
-    json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                         "s:o, s:o, s:o, s:o, s:o, s:o}",
-                         "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-                         (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause,
-                         "degraded", health.degraded, "clients",
-                         (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
-                         (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
-                         "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures",
-                         figures(rq), "migration", migration(rq), "mirror", mirror(rq), "front", front(rq), "feed",
-                         feed(rq), "replication", replication(rq), "kafka", kafka(rq), "tls_certificate_expires",
-                         certificate(rq), "warnings", warnings(rq->http->warnings)));
+    json_write(&rq->out, json_pack("{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                                   "s:o, s:o, s:o, s:o, s:o, s:o}",
+                                   "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
+                                   (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble",
+                                   health.cause, "degraded", health.degraded, "clients",
+                                   (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
+                                   "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
+                                   growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
+                                   backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),
+                                   "front", front(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
+                                   kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings(rq)));
     return HTTP_DONE;
 }

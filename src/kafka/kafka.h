@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/figure.h"
+#include "config/config.h"
 #include "dedup/dedup.h"
 
 struct kafka;
@@ -56,7 +57,7 @@ struct kafka_partition {
 struct kafka_state {
     enum kafka_doing doing;
     char cause[KAFKA_TEXT]; /* KAFKA_PAUSED, KAFKA_CONNECTING: why */
-    char group[KAFKA_TEXT];
+    char group[CONFIG_TEXT];
     size_t n_partitions; /* assigned now */
     int64_t lag, lag_ms; /* the sum, and the longest; -1: not known */
     double rate;         /* messages a second */

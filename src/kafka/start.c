@@ -9,7 +9,7 @@
 
 #include "kafka/consumer.h"
 
-enum { PROPERTIES_MAX = 128, TOPICS_MAX = CONFIG_TEXT / 2 };
+enum { PROPERTIES_MAX = 128, TOPICS_MAX = CONFIG_LIST / 2 };
 
 struct properties {
     struct client_property list[PROPERTIES_MAX];

@@ -29,7 +29,7 @@ enum {
     LEASE_WATCH_MS = 2 * 1000,
     LEASE_RETRY_MS = 500,
     LEASE_SESSION = 64,
-    LEASE_ADDRESS = 256,
+    LEASE_ADDRESS = 320, /* as CONFIG_TEXT */
     LEASE_RIVALS_MAX = 16,
 };
 

@@ -1,6 +1,7 @@
 /* FRONT STATUS, FRONT RECONCILE, FRONT REBUILD. */
 #include "front/front.h"
 #include "resp/command.h"
+#include "service/account.h"
 
 static const char none[] = "ERR there is no front: set redis in the section [front]";
 
@@ -21,7 +22,8 @@ static struct front *front_of(struct resp_client *s, enum outcome *refused)
     return d->front;
 }
 
-static void write_status(struct writer *w, const struct front_status *f)
+/* named: whose account may know of which users there are. */
+static void write_status(struct writer *w, const struct front_status *f, bool named)
 {
     const struct {
         const char *name;
@@ -60,8 +62,9 @@ static void write_status(struct writer *w, const struct front_status *f)
         write_int(w, numbers[i].value);
     }
     write_str(w, "named");
-    write_array(w, (size_t)f->n_named);
-    for (int i = 0; i < f->n_named; i++) {
+    int n_named = named ? f->n_named : 0;
+    write_array(w, (size_t)n_named);
+    for (int i = 0; i < n_named; i++) {
         write_str(w, f->named[i]);
     }
 }
@@ -76,7 +79,7 @@ enum outcome cmd_front(struct resp_client *s, const struct slice *args, size_t n
     }
     struct front_status status;
     front_look(service_dedup(&s->conn), &status);
-    write_status(&s->writer, &status);
+    write_status(&s->writer, &status, account_sees_users(resp_client_account(s)));
     return OUTCOME_ANSWERED;
 }
 

@@ -100,20 +100,20 @@ static const struct command latency_subs[] = {
 };
 
 static const struct command legacy_subs[] = {
-    {"again", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_again, NULL, "unseen", "",
+    {"again", 2, ROLE_ADMIN | ROLE_LOAD, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_again, NULL, "unseen", "",
      "Lets all noted users be read anew; answers how many."},
     {"mirror", -2, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, cmd_legacy_mirror, NULL, "unseen", "[RESET]",
      "How the mirror is; RESET accepts what it has left out."},
-    {"note", -3, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_note, NULL, "unseen",
-     "user [user ...]",
+    {"note", -3, ROLE_ADMIN | ROLE_LOAD, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_note, NULL,
+     "unseen", "user [user ...]",
      "Notes users to be migrated; answers how many were not noted before, and how many are not for they were "
      "forgotten."},
     {"pause", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_pause, NULL, "unseen", "",
      "Pauses the migration, also over restarts."},
     {"problems", -2, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(2048), 0, cmd_legacy_problems, NULL, "unseen",
      "[count]", "Keys of the old Redis that could not be taken over, newest first."},
-    {"renote", -3, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_renote, NULL, "unseen",
-     "user [user ...]", "Notes users also when they were forgotten."},
+    {"renote", -3, ROLE_ADMIN | ROLE_LOAD, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_renote, NULL,
+     "unseen", "user [user ...]", "Notes users also when they were forgotten."},
     {"resume", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_resume, NULL, "unseen", "",
      "Ends the pause."},
     {"state", -3, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_COPIES, 0, cmd_legacy_state, NULL, "unseen",
@@ -162,8 +162,8 @@ static const struct command replica_subs[] = {
      "protocol node term address", "What a replica must know of this node, and the other way round."},
     {"meet", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_meet, NULL, "unseen", "term node address",
      "Says that a node is the primary of a term; answers this one's term, node and role."},
-    {"merge", -6, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_replica_merge, NULL, "unseen",
-     "node run to events [FORGETS] [FORCE]",
+    {"merge", -6, ROLE_ADMIN | ROLE_RECORD | ROLE_FORGET, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0,
+     cmd_replica_merge, NULL, "unseen", "node run to events [FORGETS] [FORCE]",
      "Records what only an old primary has, each event once; for unseen rejoin. Answers how many forgets were left."},
     {"pool", 4, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(POOL_REPLY_KIB), 0, cmd_replica_pool, NULL, "unseen",
      "name from", "A pool's version, how many items it has, and some of them from a place on; for a replica."},
@@ -194,7 +194,7 @@ static const struct command ring_subs[] = {
 
 static const struct command slowlog_subs[] = {
     {"get", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN | CMD_REPLY(640), 0, cmd_slowlog_get, NULL, "server", "[count]",
-     "The newest slow commands, ten unless said otherwise, -1 for all."},
+     "The newest slow commands, ten unless said otherwise, -1 for all; without ids for accounts that may not ask."},
     {"len", 2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_len, NULL, "server", "",
      "How many there are, at most 128."},
     {"reset", 2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_reset, NULL, "server", "", "Forgets them."},

@@ -65,6 +65,11 @@ int account_check(const struct account *account, unsigned roles, struct err *err
                    row->name != NULL ? row->name : "of nobody");
 }
 
+bool account_sees_users(const struct account *account)
+{
+    return account != NULL && (account->roles & (ROLE_ASK | ROLE_ADMIN)) != 0;
+}
+
 unsigned account_roles_for(const struct request *rq)
 {
     static const unsigned roles[REQUEST_KINDS] = {

@@ -47,8 +47,8 @@ enum account_role {
     ROLE_RECORD = 1 << 1, /* plays and deliveries */
     ROLE_FORGET = 1 << 2,
     ROLE_LOAD = 1 << 3,  /* users of an export, and pools */
-    ROLE_ADMIN = 1 << 4, /* what runs, stops or moves the server and its store */
-    ROLE_WATCH = 1 << 5, /* how the server is: metrics, status, INFO, months */
+    ROLE_ADMIN = 1 << 4, /* what runs, stops or moves the server and its store, which reads all of it */
+    ROLE_WATCH = 1 << 5, /* how the server is: metrics, status, INFO, months; no user's id */
     ROLE_ALL = (1 << 6) - 1,
 
     /* In the tables of the edges alone, instead of those: */
@@ -86,6 +86,9 @@ bool account_is_known(const struct service *s, struct slice name);
 /* Whether the account (NULL: nobody) may do what needs these roles, all of them. Returns 0, ERR_NOAUTH or ERR_NOPERM;
  * edges tell them by service/refusal.h. */
 int account_check(const struct account *account, unsigned roles, struct err *err);
+
+/* Whether the account may know of which users there are. To others what the server tells of itself names none. */
+bool account_sees_users(const struct account *account);
 
 /* What a request needs. */
 unsigned account_roles_for(const struct request *rq);

@@ -11,9 +11,9 @@
 #include "store/store.h"
 
 enum {
-    NODE_TEXT = 17, /* of a node's or a run's id: 16 hex digits, and the end */
-    NODE_ADDRESS_TEXT = 256,
-    NODE_RUNS_MAX = 1024, /* that are remembered */
+    NODE_TEXT = 17,          /* of a node's or a run's id: 16 hex digits, and the end */
+    NODE_ADDRESS_TEXT = 320, /* as CONFIG_TEXT */
+    NODE_RUNS_MAX = 1024,    /* that are remembered */
 };
 
 enum node_role {

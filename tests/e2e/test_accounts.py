@@ -227,6 +227,31 @@ def test_deliver_needs_both(guarded):
         assert c.command(*words) == [b"a"]
 
 
+def test_what_an_admin_alone_may_not_do(guarded):
+    """To record, forget or load needs those roles by whichever command."""
+    merge = ("REPLICA", "MERGE", "0" * 15 + "1", "0" * 15 + "1", "1", "x", "FORCE")
+    with login(guarded, "the-admin") as c:
+        assert refusal(c, *merge).endswith("it needs the role record")
+        for words in (("NOTE", "u"), ("RENOTE", "u"), ("AGAIN",)):
+            assert refusal(c, "LEGACY", *words).endswith("it needs the role load")
+    for role in ("record", "forget", "load"):
+        with login(guarded, f"the-{role}") as c:
+            assert "needs the role" in refusal(c, *merge)
+    with login(guarded, "all") as c:
+        assert "NOPERM" not in refusal(c, *merge)
+
+
+def test_who_only_looks_sees_no_ids(make_server, accounts):
+    server = make_server(accounts=str(accounts), slowlog_slower_than="0")
+    with login(server, "all") as c:
+        c.command("UNSEEN", "some-user", "some-item")
+    for role, sees in (("watch", False), ("all", True)):
+        with login(server, role if sees else f"the-{role}") as c:
+            asked, = [args for _, _, _, args, *_ in c.command("SLOWLOG", "GET", "-1") if args[0] == b"UNSEEN"]
+            assert asked == [b"UNSEEN", *([b"some-user", b"some-item"] if sees else [b"(9 bytes)", b"(9 bytes)"])]
+            assert sees or b"some-" not in c.command("CLIENT", "LIST") + c.command("INFO", "everything")
+
+
 def test_in_a_transaction(guarded):
     with login(guarded, "the-ask") as c:
         assert c.command("MULTI") == b"OK"

@@ -271,6 +271,9 @@ def test_a_password(make_server):
         assert calls.refused("Filter", user="u", items=["a"]) == ("UNAUTHENTICATED", "Authentication required.")
         assert calls.refused("Filter", user="u", items=["a"], metadata=bearer("wrong"))[0] == "UNAUTHENTICATED"
         assert calls.ask("Filter", user="u", items=["a"], metadata=bearer("hush")).bitmap == b"\x80"
+        for twice in (bearer("hush") * 2, bearer("wrong") + bearer("hush"), [("authorization", ""), *bearer("hush")]):
+            assert calls.refused("Filter", user="u", items=["a"], metadata=twice) == \
+                ("INVALID_ARGUMENT", "authorization is given twice")
         assert calls.raw("/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
         request = [calls.pb.RecordRequest(user="u", items=["a"])]
         with pytest.raises(grpc.RpcError) as caught:

@@ -599,7 +599,7 @@ def test_what_an_account_needs(make_server, folder):
     def account(name, roles):
         run("account", "add", name, "--roles", roles, "--file", accounts, "--password-stdin", input=b"long enough\n")
 
-    for name, roles in (("follows", "admin"), ("clones", "admin,watch"), ("rejoins", "admin,load,watch")):
+    for name, roles in (("follows", "admin"), ("clones", "admin,watch"), ("rejoins", "admin,load,watch,record,forget")):
         account(name, roles)
     options = {"accounts": str(accounts), "clock": None, "replica_user": "follows", "replica_password": "long enough"}
     primary, replica = make_server(**options), make_server(**options)

@@ -490,20 +490,59 @@ static void test_month_parse(void **state)
     }
 }
 
+/* Since local midnight, as far as no clock is changed. */
+static int local_minutes(int64_t unix_ms)
+{
+    int64_t since = unix_ms - calendar_passed_ms(unix_ms, 0);
+    return (int)(since / 60000);
+}
+
+/* From the first minute to the last that the window is open, on the days when the clocks change. */
+static void test_clock_changes(void **state)
+{
+    static const struct {
+        int from, to;    /* the window */
+        int64_t opens;   /* hours and minutes in UTC, of 2026-03-29 */
+        int spring;      /* its minutes */
+        int64_t reopens; /* of 2026-10-25 */
+        int autumn;
+    } rows[] = {
+        {60, 300, 0, 180, -60, 300},       /* 01:00-05:00 */
+        {120, 180, 60, 60, 0, 120},        /* 02:00-03:00 is left out, or comes twice */
+        {135, 165, 75, 30, 15, 30},        /* 02:15-02:45, the first one alone */
+        {150, 210, 90, 60, 30, 120},       /* 02:30-03:30 */
+        {180, 240, 60, 60, 120, 60},       /* 03:00-04:00 */
+        {1320, 120, -180, 240, -240, 240}, /* 22:00-02:00 */
+    };
+    const int64_t minute = 60000, spring = INT64_C(1774742400000), autumn = INT64_C(1792886400000);
+    (void)state;
+    assert_int_equal(calendar_set_zone("CET-1CEST,M3.5.0,M10.5.0/3"), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t opens = spring + rows[i].opens * minute, again = autumn + rows[i].reopens * minute;
+        for (int m = -60; m < 600; m++) {
+            bool open = m >= 0 && m < rows[i].spring, reopen = m >= 0 && m < rows[i].autumn;
+            if (calendar_is_between(opens + m * minute, rows[i].from, rows[i].to) != open ||
+                calendar_is_between(again + m * minute, rows[i].from, rows[i].to) != reopen) {
+                fail_msg("row %zu, minute %d", i, m);
+            }
+        }
+    }
+}
+
 static void test_zone(void **state)
 {
     (void)state;
     int64_t summer = INT64_C(1784635200000); /* 2026-07-21T12:00Z */
     int64_t winter = INT64_C(1795262400000); /* 2026-11-21T12:00Z */
     assert_int_equal(calendar_set_zone("UTC0"), 0);
-    assert_int_equal(calendar_local_minutes(winter), 720);
-    assert_int_equal(calendar_local_minutes(winter - 1), 719);
-    assert_int_equal(calendar_local_minutes(-1), 1439);
+    assert_int_equal(local_minutes(winter), 720);
+    assert_int_equal(local_minutes(winter - 1), 719);
+    assert_int_equal(local_minutes(-1), 1439);
     assert_int_equal(calendar_set_zone("CET-1CEST,M3.5.0,M10.5.0/3"), 0);
-    assert_int_equal(calendar_local_minutes(winter), 13 * 60);
-    assert_int_equal(calendar_local_minutes(summer), 14 * 60);
+    assert_int_equal(local_minutes(winter), 13 * 60);
+    assert_int_equal(local_minutes(summer), 14 * 60);
     assert_int_equal(calendar_set_zone("<+0330>-3:30"), 0);
-    assert_int_equal(calendar_local_minutes(winter), 15 * 60 + 30);
+    assert_int_equal(local_minutes(winter), 15 * 60 + 30);
     static const char *const bad[] = {"Europe/Berln",
                                       "XYZ",
                                       "../zoneinfo/UTC",
@@ -520,14 +559,27 @@ static void test_zone(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(calendar_set_zone(bad[i]), ERR_NOTFOUND);
     }
-    assert_int_equal(calendar_local_minutes(winter), 15 * 60 + 30); /* a refused zone changes nothing */
+    assert_int_equal(local_minutes(winter), 15 * 60 + 30); /* a refused zone changes nothing */
     assert_int_equal(calendar_set_zone(NULL), 0);
-    assert_in_range(calendar_local_minutes(INT64_MIN), 0, 1439);
-    assert_in_range(calendar_local_minutes(INT64_MAX), 0, 1439);
+    assert_true(calendar_passed_ms(INT64_MAX, 7) < INT64_MAX);
+    assert_true(calendar_passed_ms(INT64_MIN, 7) < 0);
+    assert_true(calendar_is_between(INT64_MAX, 0, 1440) && calendar_is_between(INT64_MIN, 0, 1440));
     if (access("/usr/share/zoneinfo/Asia/Kolkata", R_OK) == 0) {
         assert_int_equal(calendar_set_zone("Asia/Kolkata"), 0);
-        assert_int_equal(calendar_local_minutes(winter), 17 * 60 + 30);
+        assert_int_equal(local_minutes(winter), 17 * 60 + 30);
     }
+}
+
+static void test_hidden_ids(void **state)
+{
+    (void)state;
+    char text[] =
+        "two users share one key user=\"a \\\"b key=x\" key=-7 of=\"user=x\" item=plain error=\"late\" user=\"cut";
+    log_hide_ids(text);
+    assert_string_equal(text, "two users share one key user=- key=- of=\"user=x\" item=- error=\"late\" user=-");
+    char none[] = "key of user user= item=";
+    log_hide_ids(none);
+    assert_string_equal(none, "key of user user= item=");
 }
 
 static void test_quote(void **state)
@@ -900,7 +952,9 @@ int main(void)
         cmocka_unit_test(test_time_text),
         cmocka_unit_test(test_unix_time),
         cmocka_unit_test(test_month_parse),
+        cmocka_unit_test(test_clock_changes),
         cmocka_unit_test(test_zone),
+        cmocka_unit_test(test_hidden_ids),
         cmocka_unit_test(test_quote),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_log_again),

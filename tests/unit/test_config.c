@@ -347,6 +347,36 @@ static void test_addresses(void **state)
     assert_false(config_has_tls("none"));
 }
 
+/* The longest names that there are, and as many as clusters have. */
+static void test_long_hosts(void **state)
+{
+    static const char *const lists[] = {"legacy_redis", "kafka_brokers"}, *const ones[] = {"replica_of",
+                                                                                           "replica_address"};
+    char host[254], list[CONFIG_LIST] = "", one[CONFIG_TEXT], longer[CONFIG_TEXT + 16];
+    (void)state;
+    memset(host, 'h', sizeof host - 1);
+    host[63] = host[127] = host[191] = '.';
+    host[253] = '\0';
+    for (size_t len = 0, n = 0; len + 260 < sizeof list; n++) {
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s:9092", n > 0 ? "," : "", host);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct config cfg = defaults();
+        struct err err;
+        assert_int_equal(config_set(&cfg, "kafka_topics", "plays", &err), 0);
+        if (config_set(&cfg, lists[i], list, &err) < 0 || config_validate(&cfg, &err) < 0) {
+            fail_msg("%s", err.text);
+        }
+        snprintf(one, sizeof one, "%s%s:65535", i == 0 ? "tls://" : "", host);
+        assert_int_equal(config_set(&cfg, ones[i], one, &err), 0);
+    }
+    struct config cfg = defaults();
+    memset(longer, 'h', sizeof longer); /* cut at CONFIG_TEXT it would be another port */
+    memcpy(longer + CONFIG_TEXT - 3, ":6379", sizeof ":6379");
+    assert_int_equal(config_set(&cfg, "legacy_redis", longer, NULL), 0);
+    assert_int_equal(config_validate(&cfg, NULL), ERR_INVALID);
+}
+
 static void test_sweep_window(void **state)
 {
     (void)state;
@@ -361,10 +391,11 @@ static void test_sweep_window(void **state)
         {"22:00-04:00", 240, false}, {"00:00-24:00", 0, true},     {"00:00-24:00", 1439, true},
         {"22:00-00:00", 1439, true}, {"22:00-00:00", 0, false},
     };
+    assert_int_equal(calendar_set_zone("UTC0"), 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct config cfg = defaults();
         assert_int_equal(config_set(&cfg, "sweep_window", cases[i].window, NULL), 0);
-        assert_int_equal(config_in_sweep_window(&cfg, cases[i].minute), cases[i].inside);
+        assert_int_equal(config_in_sweep_window(&cfg, cases[i].minute * INT64_C(60000)), cases[i].inside);
     }
 }
 
@@ -900,6 +931,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_long_hosts),
         cmocka_unit_test(test_sweep_window),
         cmocka_unit_test(test_good_file),
         cmocka_unit_test(test_bad_file),

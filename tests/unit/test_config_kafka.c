@@ -91,8 +91,8 @@ static void test_properties(void **state)
 static void test_bad_properties(void **state)
 {
     (void)state;
-    static char longest[CONFIG_TEXT + 1];
-    memset(longest, 'x', CONFIG_TEXT);
+    static char longest[CONFIG_TEXT_MAX + 2];
+    memset(longest, 'x', CONFIG_TEXT_MAX + 1);
     static const struct {
         const char *name, *value;
         int code;
@@ -133,7 +133,7 @@ static void test_properties_are_bounded(void **state)
     (void)state;
     struct config cfg = defaults();
     struct err err = {0};
-    char name[32], value[CONFIG_TEXT], text[CONFIG_VALUE_TEXT];
+    char name[32], value[CONFIG_TEXT_MAX + 1], text[CONFIG_VALUE_TEXT];
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = '\0';
     int code = 0, n = 0;

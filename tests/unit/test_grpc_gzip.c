@@ -81,6 +81,41 @@ static void test_good(void **state)
     }
 }
 
+/* As gzip's own files may be, and as concatenated ones are. */
+static void test_members(void **state)
+{
+    (void)state;
+    static char joined[3 * sizeof packed];
+    struct buf out;
+    struct err err;
+    fill(true);
+    for (size_t zeros = 0; zeros < 3; zeros++) {
+        size_t len = 0;
+        for (int i = 0; i < 3; i++) {
+            struct slice one = deflated((size_t)i * 1000, 15 + 16);
+            memcpy(joined + len, one.data, one.len);
+            len += one.len;
+            memset(joined + len, 0, zeros);
+            len += zeros;
+        }
+        assert_int_equal(inflated(slice_of(joined, len), SIZE_MAX, &out, &err), 0);
+        assert_int_equal(out.len, 3000);
+        assert_memory_equal(out.data, plain, 1000);
+        assert_memory_equal(out.data + 1000, plain, 2000);
+        buf_free(&out);
+        assert_int_equal(inflated(slice_of(joined, len - zeros - 1), SIZE_MAX, &out, &err), ERR_INVALID);
+        joined[len] = 'x';
+        assert_int_equal(inflated(slice_of(joined, len + 1), SIZE_MAX, &out, &err), ERR_INVALID);
+        assert_string_equal(err.text, "the message can't be inflated: 1 bytes stand behind its end");
+        joined[len] = '\x1f';
+        assert_int_equal(inflated(slice_of(joined, len + 1), SIZE_MAX, &out, &err), ERR_INVALID);
+    }
+    struct slice half = deflated(MOST / 2 + 1, 15 + 16);
+    memcpy(joined, half.data, half.len);
+    memcpy(joined + half.len, half.data, half.len);
+    assert_int_equal(inflated(slice_of(joined, 2 * half.len), SIZE_MAX, &out, &err), ERR_LARGE);
+}
+
 static void test_too_large(void **state)
 {
     (void)state;
@@ -146,10 +181,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_good),   cmocka_unit_test(test_members), cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_broken), cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

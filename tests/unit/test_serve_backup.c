@@ -13,10 +13,10 @@
 
 enum { MINUTE_MS = 60 * 1000, HOUR_MS = 60 * MINUTE_MS, DAY = 24 * 60 };
 
-static void check(int64_t now_minute, int64_t at_minute, int64_t due_minute)
+static void check(int64_t now_minute, int at_minute, int64_t due_minute)
 {
     int64_t now = DAY_START + now_minute * MINUTE_MS + 12345;
-    assert_int_equal(config_backup_passed_ms(now, at_minute), DAY_START + due_minute * MINUTE_MS);
+    assert_int_equal(calendar_passed_ms(now, at_minute), DAY_START + due_minute * MINUTE_MS);
 }
 
 static void test_due(void **state)
@@ -33,6 +33,16 @@ static void test_due(void **state)
     check(210, 9 * 60, 210);
     check(209, 9 * 60, 210 - DAY);
     check(20 * 60, 60, 19 * 60 + 30);
+    assert_int_equal(calendar_set_zone("CET-1CEST,M3.5.0,M10.5.0/3"), 0);
+    const int64_t back = -27 * DAY, forth = -237 * DAY; /* days: 2026-10-25, 2026-03-29 */
+    for (int64_t now = 0; now < 23 * 60; now++) {
+        check(back + now, 60, back - 60);                             /* 01:00, in summer time */
+        check(back + now, 150, back + (now < 30 ? 30 - DAY : 30));    /* the first 02:30 alone */
+        check(back + now, 180, back + (now < 120 ? 60 - DAY : 120));  /* 03:00, in winter time */
+        check(forth + now, 60, forth);                                /* 01:00 */
+        check(forth + now, 150, forth + (now < 90 ? 90 - DAY : 90));  /* 02:30 is left out: 03:30 */
+        check(forth + now, 180, forth + (now < 60 ? 120 - DAY : 60)); /* 03:00, in summer time */
+    }
 }
 
 static int64_t minute(int64_t n)

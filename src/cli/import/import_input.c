@@ -256,6 +256,13 @@ static int read_plain(struct import_input *in, char *out, size_t size, size_t *n
 
 static int step_gzip(struct import_input *in, char *out, size_t size, size_t *n, struct err *err)
 {
+    while (!in->inside && in->begin < in->end && in->raw[in->begin] == '\0') {
+        in->begin++; /* some writers fill the last block with zeros */
+    }
+    if (!in->inside && in->begin == in->end) {
+        *n = 0;
+        return 0;
+    }
     if (!in->inside) {
         if (inflateReset(&in->z) != Z_OK) {
             return err_set(err, ERR_NOMEM, "%s: out of memory", import_input_name(in));

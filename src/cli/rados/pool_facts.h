@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 
-enum { POOL_NAME = 64, POOL_ADVICE = 400 };
+enum { POOL_NAME = 64, POOL_ADVICE = 512 };
 
 struct pool_facts {
     bool replicated; /* else it is erasure-coded, and can't hold keys */

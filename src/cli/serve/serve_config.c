@@ -30,7 +30,7 @@ int serve_config_port(const char *port, struct err *err)
 /* Replaces the port of listen; the host stays. */
 static int set_port(struct config *cfg, const char *port, struct err *err)
 {
-    char listen[CONFIG_TEXT];
+    char listen[CONFIG_LIST];
     size_t first = strcspn(cfg->listen, ", \t"); /* of several addresses */
     const char *colon = memrchr(cfg->listen, ':', first);
     int host_len = colon != NULL ? (int)(colon - cfg->listen) : 0;

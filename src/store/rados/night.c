@@ -308,7 +308,7 @@ static int walk_by_night(struct night *n, int64_t now, struct err *err)
     const struct config *live = config_now(n->s->cfg);
     struct store_clock clock;
     guarded_clock_tell(&n->s->clock, &clock);
-    bool night = clock.known && !clock.doubted && config_in_sweep_window(live, calendar_local_minutes(now));
+    bool night = clock.known && !clock.doubted && config_in_sweep_window(live, now);
     return night ? walk_night(n, now / DAY, err) : 0;
 }
 

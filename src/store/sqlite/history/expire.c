@@ -228,7 +228,7 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     store_now(&s->base, &later, &now);
     int64_t clock = store_believed(s);
     const struct config *live = config_now(s->cfg);
-    if (store_clock_doubted(s) || !config_in_sweep_window(live, calendar_local_minutes(clock))) {
+    if (store_clock_doubted(s) || !config_in_sweep_window(live, clock)) {
         return 0;
     }
     int retention = (int)live->retention;

@@ -252,8 +252,8 @@ static int seal_month(struct sqlite_store *s, const struct stored_month *m, stru
 int seal_step(struct sqlite_store *s, struct err *err)
 {
     int64_t now = store_believed(s);
-    if (store_clock_doubted(s) || !config_in_sweep_window(config_now(s->cfg), calendar_local_minutes(now)) ||
-        atomic_load(&s->disk_low) || atomic_load(&s->loading)) {
+    if (store_clock_doubted(s) || !config_in_sweep_window(config_now(s->cfg), now) || atomic_load(&s->disk_low) ||
+        atomic_load(&s->loading)) {
         return 0;
     }
     if (s->historian.db.lost) {

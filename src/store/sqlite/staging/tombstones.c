@@ -247,7 +247,7 @@ void forgets_expire(struct sqlite_store *s)
     int first_kept = sweep_first_kept(s);
     struct err err = {0};
     if (first_kept <= 0 || !tombstones_expired(s->tombstones, month_start_ms(first_kept)) ||
-        !config_in_sweep_window(live, calendar_local_minutes(store_believed(s)))) {
+        !config_in_sweep_window(live, store_believed(s))) {
         return;
     }
     if (delete_expired(s, month_start_ms(first_kept), &err) < 0) {
