@@ -307,15 +307,22 @@ static void test_smuggling(void **state)
     }
 }
 
-/* No byte is said to what is no HTTP. */
+/* No byte is said to what is no HTTP, but a client of RESP, which is told where it belongs. */
 static void test_no_http(void **state)
 {
-    static const char *const rows[] = {"\x16\x03\x01\x02", "*1\r\n$4\r\nPING\r\n", "PING\r\n", "get / HTTP/1.1\r\n"};
+    static const char *const rows[] = {"\x16\x03\x01\x02", "get / HTTP/1.1\r\n"};
+    static const char *const resp[] = {"*1\r\n$4\r\nPING\r\n", "PING\r\n"};
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int fd = client_open(f);
         send_text(fd, rows[i]);
         assert_int_equal(read_to_end(fd, answers, sizeof answers), 0);
+    }
+    for (size_t i = 0; i < sizeof resp / sizeof *resp; i++) {
+        int fd = client_open(f);
+        send_text(fd, resp[i]);
+        read_to_end(fd, answers, sizeof answers);
+        assert_int_equal(strncmp(answers, "-ERR this port speaks HTTP", 26), 0);
     }
 }
 
