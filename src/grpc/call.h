@@ -20,6 +20,7 @@
 enum {
     GRPC_PREFIX = 5,                     /* bytes before a message: a flag, and its length */
     GRPC_MESSAGE_MAX = 16 * 1024 * 1024, /* bytes, as sent and inflated */
+    GRPC_MESSAGE_NAME_MAX = 16 * 1024,   /* the same of health and reflection, who are asked about names */
     GRPC_AUTHORIZATION_MAX = 1024,       /* of that header */
     GRPC_PENDING_MAX = 1024 * 1024,      /* bytes of a stream's unanswered writes; above, none is taken */
     GRPC_UNREAD_MAX = 64 * 1024,         /* of replies that a stream's client does not read; above, the same */

@@ -124,6 +124,7 @@ static void welcome(struct call *call)
     } else {
         c->trusted = true; /* as far as its memory is concerned; each call says anew whose it is */
         room_spoke(c);
+        grpc_charge(call->conn);
     }
 }
 
@@ -133,7 +134,7 @@ static void on_login(struct account_login *login)
     struct conn *c = &call->conn->conn;
     welcome(call);
     grpc_work_add(call);
-    conn_kick(c);
+    conn_wake(c);
 }
 
 /* Health and reflection tell nothing that is a secret. */

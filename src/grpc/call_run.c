@@ -86,7 +86,7 @@ static enum call_step make_room(struct call *call, size_t size)
     if (wanted > call->in.cap) {
         size_t more = wanted - call->in.cap;
         enum budget_use use = budget_use_for(&c->worker->pool->budget, wanted);
-        if (!conn_has_room(c, use, more)) {
+        if (!conn_has_room(c, use, more) && !conn_is_lent(c, s->held, more)) {
             conn_starve(c, use, more);
             return STEP_WAIT;
         }
@@ -127,8 +127,9 @@ static enum call_step finish(struct call *call)
 
 static size_t message_max(const struct call *call)
 {
-    size_t most = budget_request_max(&call->conn->conn.worker->pool->budget);
-    return most < GRPC_MESSAGE_MAX ? most : GRPC_MESSAGE_MAX;
+    size_t most = call->method != NULL ? GRPC_MESSAGE_MAX : GRPC_MESSAGE_NAME_MAX;
+    size_t room = budget_request_max(&call->conn->conn.worker->pool->budget);
+    return room < most ? room : most;
 }
 
 static enum call_step too_large(struct call *call, const char *what)
@@ -375,7 +376,7 @@ static enum call_step one_step(struct call *call)
     if (waits || (call->state != CALL_RECEIVING && call->state != CALL_LATE)) {
         return STEP_DONE;
     }
-    bool begins = call->state == CALL_RECEIVING && !call->is_stream;
+    bool begins = call->state == CALL_RECEIVING;
     call->blocked = call_is_full(call, 1) || (begins && grpc_is_full(call));
     if (call->blocked) {
         return STEP_DONE;

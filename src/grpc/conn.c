@@ -9,7 +9,9 @@ enum {
     FEED = 16 * 1024, /* bytes between two looks at the work */
     PULL = 64 * 1024, /* of replies at a time */
     PENDING_FIRST = 16,
-    UNCHARGED = 4 * 1024, /* bytes of open calls: who only listens is in nobody's way */
+    UNCHARGED = 4 * 1024, /* bytes of open calls beside an idle session: who only listens is in nobody's way. Of a
+                             stranger all is charged, or ten thousand would hold much of what is charged to none */
+    SESSION = 12 * 1024,  /* bytes of a session that has just begun, about */
 };
 
 /* --- work --- */
@@ -64,10 +66,12 @@ static bool work(struct grpc_conn *s)
 }
 
 /* As much as one reply may have. More of them, unread, would leave the other clients nothing; and a connection that
- * waits for memory is not read, so that its peer could not even open the windows for what it has. */
+ * waits for memory is not read, so that its peer could not even open the windows for what it has. A stranger has the
+ * same, of what strangers share. */
 static size_t others_owed_max(const struct grpc_conn *s)
 {
-    return budget_reply_max(&s->conn.worker->pool->budget);
+    const struct budget *b = &s->conn.worker->pool->budget;
+    return conn_is_stranger(&s->conn) ? budget_strangers_max(b) / 4 : budget_reply_max(b);
 }
 
 bool grpc_is_full(const struct call *call)
@@ -95,9 +99,9 @@ void grpc_charge(struct grpc_conn *s)
     if (s->full && s->owed <= others_owed_max(s)) {
         go_on_with_blocked(s);
     }
-    size_t session = s->session_bytes > s->session_least ? s->session_bytes - s->session_least : 0;
-    size_t all = s->held + s->pending_cap * sizeof *s->pending + session;
-    conn_charge(&s->conn, all > UNCHARGED ? all - UNCHARGED : 0);
+    size_t all = s->held + s->pending_cap * sizeof *s->pending + s->session_bytes;
+    size_t less = conn_is_stranger(&s->conn) ? 0 : s->session_least + UNCHARGED;
+    conn_charge(&s->conn, all > less ? all - less : 0);
     s->conn.owed = s->calls != NULL;
 }
 
@@ -155,6 +159,28 @@ static void on_open(struct conn *c)
     (void)c; /* a session is made for who says something */
 }
 
+/* Whether there is a session, or may be one. */
+static bool begin(struct grpc_conn *s)
+{
+    struct conn *c = &s->conn;
+    if (s->session != NULL) {
+        return true;
+    }
+    if (c->input.len == 0) {
+        return false;
+    }
+    if (!conn_has_room(c, BUDGET_REQUEST, SESSION)) {
+        conn_starve(c, BUDGET_REQUEST, SESSION);
+        return false;
+    }
+    if (h2_open(s) < 0) {
+        conn_abort(c);
+        return false;
+    }
+    worker_count(c->worker, COUNT_GRPC_CONNECTIONS, 1);
+    return true;
+}
+
 static void on_input(struct conn *c)
 {
     struct grpc_conn *s = grpc_conn_of(c);
@@ -162,16 +188,12 @@ static void on_input(struct conn *c)
         stray_send_on(c, "gRPC");
         return;
     }
-    if (s->session == NULL && c->input.len > 0) {
-        if (h2_open(s) < 0) {
-            conn_abort(c);
-            return;
-        }
-        worker_count(c->worker, COUNT_GRPC_CONNECTIONS, 1);
+    if (!begin(s)) {
+        return;
     }
     while (work(s) && c->input.len > 0) {
         size_t n = c->input.len < FEED ? c->input.len : FEED;
-        if (!conn_has_room(c, BUDGET_REQUEST, n)) {
+        if (!conn_has_room(c, BUDGET_REQUEST, n) && !conn_is_lent(c, s->held, n)) {
             conn_starve(c, BUDGET_REQUEST, n);
             break;
         }
@@ -283,6 +305,8 @@ static void on_close(struct conn *c)
 
 const struct conn_ops grpc_conn_ops = {
     .size = sizeof(struct grpc_conn),
+    .edge = "grpc",
+    .answers_anybody = true,
     .alpn = "h2",
     .full = "",
     .full_here = "",

@@ -98,11 +98,7 @@ static bool next_head(struct http_conn *s)
     }
     if (!head_may_begin(c->input)) {
         conn_log(c, LOG_LEVEL_DEBUG, "no HTTP client", NULL);
-        if (c->out.len > 0) {
-            conn_finish(c);
-        } else {
-            conn_abort(c);
-        }
+        conn_finish(c);
         return false;
     }
     size_t len = head_find(c->input, &s->seen);
@@ -113,7 +109,9 @@ static bool next_head(struct http_conn *s)
         s->seen = 0;
         return false;
     }
-    c->trusted = true; /* as far as its memory is concerned; each request says anew whose it is */
+    if (s->rq.account != NULL) {
+        c->trusted = true; /* as far as its memory is concerned; each request says anew whose it is */
+    }
     s->head_len = len;
     return true;
 }
@@ -281,6 +279,8 @@ static struct slice last_word(struct conn *c, enum conn_end why)
 
 const struct conn_ops http_conn_ops = {
     .size = sizeof(struct http_conn),
+    .edge = "http",
+    .answers_anybody = true,
     .alpn = "http/1.1",
     .idle_ms = HTTP_PATIENCE_MS,
     .full = FULL("there are as many connections as there may be"),

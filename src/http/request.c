@@ -258,9 +258,13 @@ static void add_head(const struct http_conn *s, struct buf *to)
 }
 
 /* Whether there is room for it beside what others hold. Its request, which goes now, had room before. */
-static bool fits(const struct http_conn *s)
+static bool fits(struct http_conn *s)
 {
-    return s->rq.out.len <= HTTP_ANSWER_SMALL || conn_has_room(&s->conn, BUDGET_REPLY, s->rq.out.len);
+    if (s->rq.out.len <= HTTP_ANSWER_SMALL) {
+        return true;
+    }
+    conn_charge(&s->conn, s->conn.extra); /* with the answers before it that are not sent yet */
+    return conn_has_room(&s->conn, BUDGET_REPLY, s->rq.out.len);
 }
 
 void request_answer(struct http_conn *s, struct buf *to)

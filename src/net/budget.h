@@ -1,8 +1,12 @@
 /* The memory of all requests and replies, over all workers, kept below request_memory.
  *
- * Whoever is about to hold bytes asks budget_allows() first and takes them when they are there; else it waits in its
- * worker's line (net/line.h). Each worker counts its own bytes exactly and takes them from the shared sum in steps, so
- * that workers don't contend for it.
+ * A connection asks budget_allows() before it makes something, and budget_take()s what it made; where it is not
+ * allowed, it waits in its worker's line (net/worker_line.c). Each worker counts its own bytes exactly and takes them
+ * from the shared sum in steps, so that workers don't contend for it.
+ *
+ * A stranger is a connection that has not logged in (conn_is_stranger()). Strangers have a place of their own, which
+ * all of them share, over all edges: so nothing that they do takes a byte from who has logged in, and no load of those
+ * keeps anybody from logging in. How they make way for each other: worker_line.c.
  *
  * What the bytes are for decides how far the sum may go. Large requests stop first, then all requests, and the replies
  * to those that were read last: so a question of ordinary size has room beside any number of large ones, and what was
@@ -10,13 +14,19 @@
  * are likely to be gone at once; what it then leaves has its place there, and the last bit of it is kept for the Unix
  * socket, which is the administrator's.
  *
- * Above all that is the overdraft, for one request of any size and its reply: whoever holds it may always finish, so
- * that many half-read requests can't block each other for ever. Should it need more than its place, shared is lowered
- * until it has repaid: nobody else is given any more, those who hold some answer or are closed within seconds, and then
- * there is room. So all that is held never passes the limit, to a step of each worker.
+ * Above all that is the overdraft, for one request of any size and its reply: the connection that holds it may always
+ * finish, so that many half-read requests can't block each other for ever. Should it need more than its place, shared
+ * is lowered until it has repaid: no other connection is given any more, those that hold some answer or are closed
+ * within seconds, and then there is room. So all that is held never passes the limit, to a step of each worker.
  *
- *   0 ........ 1/2 ......... 3/4 ......... shared ..... lent ..... Unix ................... limit
- *     large        requests      replies          1/2          1/4    overdraft: the rest of 3 x request_max
+ *   0 ........ 1/2 ......... 3/4 ......... shared ..... lent ..... Unix ................ strangers ...............
+ * limit large        requests      replies          1/2          1/4    overdraft: the rest     1/8 of what is left of
+ * 3 x request_max      beside 3 x request_max
+ *
+ * An example: of 256 MiB, a request being 16 MiB at most, 48 MiB are for what is lent, Unix and the overdraft. Of the
+ * other 208 strangers have 26, and 182 are shared: large requests stop at 91, all requests at 136. A server that holds
+ * 140 MiB of half requests then reads no further half of one; a question of 20 KiB, which came whole, holds nothing,
+ * and its reply is lent what the kernel takes at once.
  */
 #ifndef UNSEEN_NET_BUDGET_H
 #define UNSEEN_NET_BUDGET_H
@@ -44,6 +54,8 @@ struct budget {
     _Atomic size_t waiting; /* connections, in all lines */
     _Atomic size_t over;    /* held by the overdraft, beside used */
     atomic_bool overdrawn;
+    _Atomic size_t strangers;         /* held by them, beside used */
+    _Atomic size_t strangers_waiting; /* for some of theirs */
 };
 
 struct budget_share {
@@ -57,11 +69,17 @@ static inline size_t budget_load(const _Atomic size_t *value)
     return atomic_load_explicit(value, memory_order_relaxed);
 }
 
+/* The most that all strangers hold together. */
+static inline size_t budget_strangers_max(const struct budget *b)
+{
+    return (budget_load(&b->limit) - 3 * budget_load(&b->request_max)) / 8;
+}
+
 /* What is shared while the overdraft keeps to its place; what is lent beside it; and what of that only the Unix socket
  * gets. */
 static inline size_t budget_shared(const struct budget *b)
 {
-    return budget_load(&b->limit) - 3 * budget_load(&b->request_max);
+    return budget_load(&b->limit) - 3 * budget_load(&b->request_max) - budget_strangers_max(b);
 }
 
 static inline size_t budget_lent_max(const struct budget *b)
@@ -135,22 +153,37 @@ static inline bool budget_allows(const struct budget_share *s, enum budget_use u
     return budget_load(&s->all->used) + (more > own ? more - own : 0) <= most;
 }
 
+/* All that is held. */
 static inline size_t budget_used(const struct budget *b)
 {
-    return budget_load(&b->used) + budget_load(&b->over);
+    return budget_load(&b->used) + budget_load(&b->over) + budget_load(&b->strangers);
+}
+
+static inline bool budget_allows_stranger(const struct budget *b, size_t more)
+{
+    return budget_load(&b->strangers) + more <= budget_strangers_max(b);
+}
+
+/* A stranger that held `before` holds `now`. */
+static inline void budget_set_stranger(struct budget *b, size_t before, size_t now)
+{
+    atomic_fetch_add_explicit(&b->strangers, now - before, memory_order_relaxed);
 }
 
 /* Whether so much more may be held for a moment, although it is not allowed. */
 static inline bool budget_lends(const struct budget *b, size_t more, bool is_unix)
 {
     size_t most = budget_load(&b->shared) + budget_lent_max(b);
-    return budget_load(&b->used) + more <= most || (is_unix && budget_used(b) + more <= budget_load(&b->limit));
+    size_t used = budget_load(&b->used) + more;
+    return used <= most ||
+           (is_unix && used + budget_load(&b->over) + budget_strangers_max(b) <= budget_load(&b->limit));
 }
 
 /* What of the limit is left beside so much of the overdraft. */
 static inline size_t budget_beside(const struct budget *b, size_t over)
 {
-    size_t beside = budget_lent_max(b) + budget_kept(b) + over, limit = budget_load(&b->limit);
+    size_t beside = budget_lent_max(b) + budget_kept(b) + budget_strangers_max(b) + over;
+    size_t limit = budget_load(&b->limit);
     return beside < limit ? limit - beside : 0;
 }
 

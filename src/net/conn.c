@@ -27,18 +27,62 @@ static size_t conn_holds(const struct conn *c)
     return c->in.cap + c->out.cap + c->sending.cap + c->extra + c->tls_held + c->tls_in.cap;
 }
 
-void conn_account(struct conn *c)
+static void join_strange(struct conn *c)
 {
-    size_t held = conn_holds(c);
+    struct worker *w = c->worker;
+    c->strange_ms = clock_mono_ms();
+    c->next_strange = NULL;
+    c->prev_strange = w->strange_last;
+    *(c->prev_strange != NULL ? &c->prev_strange->next_strange : &w->strange_first) = c;
+    w->strange_last = c;
+}
+
+static void leave_strange(struct conn *c)
+{
+    struct worker *w = c->worker;
+    *(c->prev_strange != NULL ? &c->prev_strange->next_strange : &w->strange_first) = c->next_strange;
+    *(c->next_strange != NULL ? &c->next_strange->prev_strange : &w->strange_last) = c->prev_strange;
+}
+
+/* It holds so many bytes. */
+static void set_held(struct conn *c, size_t held)
+{
     struct budget_share *memory = &c->worker->memory;
     if (c->overdraft) {
         budget_set_over(memory->all, held);
+    } else if (c->strange) {
+        budget_set_stranger(memory->all, c->held, held);
+        if (c->held == 0 && held > 0) {
+            join_strange(c);
+        } else if (c->held > 0 && held == 0) {
+            leave_strange(c);
+        }
     } else if (held > c->held) {
         budget_take(memory, held - c->held);
     } else if (held < c->held) {
         budget_give(memory, c->held - held);
     }
     c->held = held;
+}
+
+/* It has logged in, or out: what it holds counts elsewhere from now on, or as soon as there is room for it. */
+static void change_sides(struct conn *c, size_t held)
+{
+    const struct budget_share *memory = &c->worker->memory;
+    bool stranger = conn_is_stranger(c);
+    bool fits = stranger ? budget_allows_stranger(memory->all, held) : budget_allows(memory, BUDGET_REPLY, held);
+    if (c->strange != stranger && c->state != CONN_CLOSING && !c->overdraft && (held == 0 || fits)) {
+        set_held(c, 0);
+        c->strange = stranger;
+    }
+}
+
+void conn_account(struct conn *c)
+{
+    size_t held = conn_holds(c);
+    struct budget_share *memory = &c->worker->memory;
+    change_sides(c, held);
+    set_held(c, held);
     size_t least = conn_is_shaking(c) ? 0 : c->tls_held;
     if (c->overdraft && (held == 0 || (held <= least + CONN_KEEP_OUT && budget_allows(memory, BUDGET_REPLY, held)))) {
         c->overdraft = false;
@@ -155,7 +199,18 @@ void conn_touch(struct conn *c)
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more)
 {
     struct budget_share *memory = &c->worker->memory;
-    return c->overdraft ? budget_overdraft_allows(memory->all, more) : budget_allows(memory, use, more);
+    if (c->overdraft) {
+        return budget_overdraft_allows(memory->all, more);
+    }
+    if (conn_is_stranger(c)) {
+        return budget_allows_stranger(memory->all, more);
+    }
+    return budget_allows(memory, use, c->strange ? c->held + more : more);
+}
+
+bool conn_is_lent(const struct conn *c, size_t holds, size_t more)
+{
+    return !conn_is_stranger(c) && holds + more <= CONN_READ && budget_lends(&c->worker->pool->budget, more, false);
 }
 
 void conn_starve(struct conn *c, enum budget_use use, size_t more)
@@ -251,7 +306,8 @@ int conn_check_reply(const struct conn *c, size_t most, const char *what, const 
 bool conn_get_grant(struct conn *c, size_t most)
 {
     struct budget_share *memory = &c->worker->memory;
-    if (budget_load(&memory->all->waiting) == 0 && budget_allows(memory, BUDGET_LARGE, most + CONN_READ)) {
+    if (!conn_is_stranger(c) && budget_load(&memory->all->waiting) == 0 &&
+        budget_allows(memory, BUDGET_LARGE, most + CONN_READ)) {
         c->granted = c->out.len + most + BATCH; /* there is plenty: those that follow are not asked for one by one */
         return true;
     }
@@ -279,7 +335,7 @@ static void give_up(struct conn *c, const char *cause)
 /* Whether so many bytes have taken too long, although others wait for the memory that this one holds. */
 static bool is_in_the_way(const struct conn *c, int64_t since, size_t moved, int64_t now)
 {
-    return c->held > 0 && budget_load(&c->worker->pool->budget.waiting) > 0 &&
+    return c->held > 0 && !c->strange && budget_load(&c->worker->pool->budget.waiting) > 0 &&
            now - since >= CONN_PATIENCE_SHORT_MS + (int64_t)(moved / (CONN_RATE_LEAST * 1024)) * 1000;
 }
 
@@ -308,7 +364,30 @@ static bool is_jammed(struct conn *c, int64_t now)
 
 bool conn_is_stranger(const struct conn *c)
 {
-    return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
+    return conn_is_shaking(c) ||
+           (!c->trusted && (c->ops->answers_anybody || config_wants_login(config_now(c->worker->pool->cfg))));
+}
+
+/* What it was asked is under way, or it waits for its turn: it is we who take the time. */
+static bool is_kept_waiting(const struct conn *c)
+{
+    return c->refs > 1 || c->line == &c->worker->handshakes || c->line == &c->worker->next_turn;
+}
+
+bool conn_make_way_for_strangers(struct conn *c, int64_t now)
+{
+    bool goes = c->state != CONN_CLOSING && conn_is_stranger(c) && !is_kept_waiting(c) &&
+                now - c->strange_ms >= CONN_PATIENCE_STRANGE_MS;
+    if (goes) {
+        give_up(c, "not logged in, and others wait for its memory");
+    }
+    return goes;
+}
+
+/* One that never says who it is; but for an edge whose silent connections end by a time of its own. */
+static bool may_not_stay(const struct conn *c)
+{
+    return c->ops->idle_ms == 0 && conn_is_stranger(c) && config_wants_login(config_now(c->worker->pool->cfg));
 }
 
 /* What it was allowed in a turn of the loop it holds by now. */
@@ -351,8 +430,8 @@ void conn_tick(struct conn *c, int64_t now)
         }
         return;
     }
-    if (c->state == CONN_OPEN && c->refs > 1 && conn_has_ended(c, false)) {
-        conn_abort(c); /* nothing is read of one that waits for an answer, so its end is looked for */
+    if (c->state == CONN_OPEN && (c->refs > 1 || c->line != NULL) && conn_has_ended(c, false)) {
+        conn_abort(c); /* nothing is read of one that waits, so its end is looked for */
     }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
@@ -367,7 +446,7 @@ void conn_tick(struct conn *c, int64_t now)
         give_up(c, "half a request");
     } else if (c->partial_ms != 0 && is_in_the_way(c, c->partial_ms, c->input.len, now)) {
         give_up(c, "half a request, and others wait for its memory");
-    } else if (conn_is_stranger(c) && !c->owed && now - c->opened_ms >= CONN_PATIENCE_MS) {
+    } else if (may_not_stay(c) && !c->owed && now - c->opened_ms >= CONN_PATIENCE_MS) {
         give_up(c, "no login");
     } else if (idle_timeout > 0 && !c->owed && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");
@@ -376,7 +455,7 @@ void conn_tick(struct conn *c, int64_t now)
         conn_account(c);
     } else if (is_in_the_way(c, c->active_ms, 0, now) && (!c->secure || must_go(c, IDLE_PART))) {
         give_up(c, c->secure ? "idle over TLS, and others wait for its memory"
-                             : "idle behind MULTI, and others wait for its memory");
+                             : "idle with half of what it asks, and others wait for its memory");
     } else {
         conn_account(c); /* while there is room, it gives the overdraft back */
     }
@@ -493,7 +572,7 @@ void conn_log(const struct conn *c, enum log_level level, const char *message, c
     if (log_wants(level)) {
         char address[CONN_ADDRESS];
         conn_address(c, false, address);
-        log_write(level, message, "id=%llu address=%s%s%s", (unsigned long long)c->id, log_quote_str(address),
-                  cause != NULL ? " cause=" : "", cause != NULL ? log_quote_str(cause) : "");
+        log_write(level, message, "id=%llu address=%s%s%s edge=%s", (unsigned long long)c->id, log_quote_str(address),
+                  cause != NULL ? " cause=" : "", cause != NULL ? log_quote_str(cause) : "", c->ops->edge);
     }
 }

@@ -44,14 +44,16 @@ struct tls;
 struct worker;
 
 enum {
-    CONN_HEAD = 16 * 1024,         /* an unfinished request up to here is kept aside, beyond it has its own buffer */
-    CONN_READ = 64 * 1024,         /* the shared buffer, and what a connection may hold without asking */
-    CONN_UNSENT_MAX = 1024 * 1024, /* above it no further request is begun */
+    CONN_HEAD = 16 * 1024,           /* an unfinished request up to here is kept aside, beyond it has its own buffer */
+    CONN_READ = 64 * 1024,           /* the shared buffer, and what a connection may hold without asking */
+    CONN_UNSENT_MAX = 1024 * 1024,   /* above it no further request is begun, */
+    CONN_UNSENT_STRANGE = 16 * 1024, /* nor above this one where it has not logged in */
     CONN_PATIENCE_MS = 60 * 1000, /* for half-sent requests, for those who don't say who they are, for unread replies */
     CONN_PATIENCE_LINE_MS = 5 * 1000,   /* for half a request in memory that waits for more */
     CONN_PATIENCE_SHORT_MS = 2 * 1000,  /* for who else holds memory that others wait for, */
     CONN_RATE_LEAST = 64,               /* and a second for so many KiB that it has sent or read */
     CONN_PATIENCE_SHAKE_MS = 10 * 1000, /* for a handshake of TLS */
+    CONN_PATIENCE_STRANGE_MS = 1000,    /* for who has not logged in and holds memory that others of them wait for */
     CONN_LINGER_TICKS = 2,              /* seconds for the peer to close, once all is said */
     CONN_QUOTA = 1024,                  /* requests in a row, */
     CONN_QUOTA_SHORT = 32,              /* and while others wait for their turn */
@@ -66,6 +68,9 @@ enum conn_end {
 
 struct conn_ops {
     size_t size;           /* of the protocol's struct, whose first member is struct conn */
+    const char *edge;      /* for the log: "resp", "http", "grpc" */
+    bool answers_anybody;  /* some of what it answers needs no login: who asks nothing else is a stranger, also where
+                              no login is wanted */
     const char *alpn;      /* what the protocol is called in a TLS handshake, "h2"; NULL: nothing */
     int64_t idle_ms;       /* how long it may say nothing; 0: as idle_timeout has it */
     const char *full;      /* to one that is turned away: there is no room, */
@@ -114,7 +119,7 @@ struct conn {
     bool paused;                  /* nothing is wanted for now; conn_kick() ends it */
     bool owed;                    /* a request is half done: it is still answered when the worker stops */
     bool midway;                  /* what has come of a request was consumed: the rest is waited for all the same */
-    bool trusted;                 /* said who it is */
+    bool trusted;                 /* said who it is, or asked as one who need not */
     int64_t opened_ms, active_ms; /* monotonic */
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
     int op;                       /* what it asks for, in the protocol's terms */
@@ -134,9 +139,12 @@ struct conn {
     uv_shutdown_t shutdown;
     struct buf in;      /* the rest of an unfinished request; input stands in it */
     struct buf sending; /* with libuv */
-    size_t held;        /* told to the budget */
-    size_t granted;     /* out may grow to this without asking, until input() returns */
-    unsigned quota;     /* so many requests may still be begun before others have a turn */
+    size_t held;        /* told to the budget, */
+    bool strange;       /* as a stranger's: then it stands in the worker's list of those that hold something, */
+    int64_t strange_ms; /* and has done so since then */
+    struct conn *next_strange, *prev_strange;
+    size_t granted; /* out may grow to this without asking, until input() returns */
+    unsigned quota; /* so many requests may still be begun before others have a turn */
     uint64_t peer;
     struct sockaddr_in6 peer_address; /* or of IPv4 */
     size_t in_kernel; /* bytes of input that were looked at and left there; over TLS: that are still encrypted */
@@ -214,8 +222,17 @@ static inline bool conn_may_reply(struct conn *c, size_t most)
     return c->out.len + most <= c->granted || conn_get_grant(c, most);
 }
 
-/* Whether so much more may be held for the connection. Whoever has the overdraft comes before all others. */
+/* Whether so much more may be held for the connection: of what strangers share, where it is one. The one that has the
+ * overdraft comes before all others. */
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more);
+
+/* Where there is none: whether it is lent for a piece of an ordinary request, which is likely to be its end and so to
+ * free it all. `holds`: bytes of such pieces that it has. */
+bool conn_is_lent(const struct conn *c, size_t holds, size_t more);
+
+/* Whether it has neither logged in nor, where there is no login, asked for anything that would need one; nor ended the
+ * handshake of TLS. It holds no more than a stranger may (net/budget.h). */
+bool conn_is_stranger(const struct conn *c);
 
 /* The protocol holds so many bytes: sets c->extra, and tells the budget now rather than when input() returns. */
 void conn_charge(struct conn *c, size_t extra);

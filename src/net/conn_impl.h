@@ -16,6 +16,9 @@ static inline size_t conn_unsent(const struct conn *c)
 /* Tells the budget what the connection holds now. */
 void conn_account(struct conn *c);
 
+/* One that holds a stranger's memory, which others of them wait for: ends, if it has had its time. */
+bool conn_make_way_for_strangers(struct conn *c, int64_t now);
+
 /* Whether there is no peer any more; half: or it has sent its last byte, though it may still want the answer. */
 bool conn_has_ended(const struct conn *c, bool half);
 
@@ -28,7 +31,7 @@ static inline bool conn_may_go_on(struct conn *c)
     if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->line != NULL) {
         return false;
     }
-    if (conn_unsent(c) > CONN_UNSENT_MAX) {
+    if (conn_unsent(c) > (conn_is_stranger(c) ? CONN_UNSENT_STRANGE : CONN_UNSENT_MAX)) {
         c->choked = true;
         return false;
     }
@@ -78,9 +81,6 @@ void conn_clear_out(struct conn *c); /* all of it is sent */
 
 /* Leaves what the kernel does not take to libuv: `sending`, but for so many bytes. */
 void conn_leave_to_libuv(struct conn *c, size_t sent);
-
-/* Whether it may not do more than say who it is. */
-bool conn_is_stranger(const struct conn *c);
 
 /* Sends what the kernel takes of out. False: the rest is with libuv, or the connection is closing. */
 bool conn_send(struct conn *c);

@@ -167,6 +167,9 @@ void conn_settle(struct conn *c, size_t before, int64_t now)
     }
     conn_end_if_done(c);
     conn_account(c);
+    if (c->strange && !conn_is_stranger(c)) {
+        conn_starve(c, BUDGET_REPLY, 0); /* it has logged in, and waits for a place beside those who have */
+    }
     if (c->out.len > 0 && !budget_allows(&c->worker->memory, BUDGET_REQUEST, 0)) {
         conn_flush(c); /* not at the end of the turn: many small replies would be much by then */
     } else {
@@ -325,10 +328,7 @@ void conn_kick(struct conn *c)
 
 void conn_wake(struct conn *c)
 {
-    const struct worker *w = c->worker;
-    if (c->line >= &w->lines[0] && c->line <= &w->lines[BUDGET_REPLY]) {
-        worker_leave_line(c);
-    }
+    worker_stop_waiting(c);
     conn_kick(c);
 }
 

@@ -181,8 +181,7 @@ static size_t find_room(struct conn *c, struct tls_input *in)
     } else if (!conn_has_plenty(c)) {
         size_t more = c->input.len + half + most;
         more = more > c->in.cap ? more - c->in.cap : 0;
-        if (!conn_has_room(c, BUDGET_REQUEST, more) &&
-            (more > TLS_RECORD_MAX || !budget_lends(&c->worker->pool->budget, more, false))) {
+        if (!conn_has_room(c, BUDGET_REQUEST, more) && !conn_is_lent(c, c->in.cap, more)) {
             conn_starve(c, BUDGET_REQUEST, more);
         }
         in->room = 0;

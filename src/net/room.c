@@ -216,19 +216,19 @@ static bool make_room(struct room *r)
 
 /* --- in and out --- */
 
-static void log_turned(struct room *r, uint64_t peer, const char *limit, int64_t most)
+static void log_turned(struct room *r, const char *edge, uint64_t peer, const char *limit, int64_t most)
 {
     if (log_again(&r->turned_limit)) {
         char address[PEER_TEXT];
         peer_text(peer, address);
-        log_warn("connections are turned away", "address=%s edge=%s %s=%" PRId64, address, r->edge, limit, most);
+        log_warn("connections are turned away", "address=%s edge=%s %s=%" PRId64, address, edge, limit, most);
     }
 }
 
-static void log_shed(struct room *r)
+static void log_shed(struct room *r, const char *edge)
 {
     if (log_again(&r->shed_limit)) {
-        log_warn("silent connections are closed to make room", "edge=%s max_clients=%" PRId64, r->edge, r->max);
+        log_warn("silent connections are closed to make room", "edge=%s max_clients=%" PRId64, edge, r->max);
     }
 }
 
@@ -248,16 +248,16 @@ const char *room_enter(struct worker *w, const struct conn_ops *ops, uint64_t pe
     struct room *r = w->room;
     if (!enter_address(r, peer)) {
         worker_count(w, COUNT_REJECTED, 1);
-        log_turned(r, peer, "max_clients_per_address", r->max_per_address);
+        log_turned(r, ops->edge, peer, "max_clients_per_address", r->max_per_address);
         return ops->full_here;
     }
     int64_t over = atomic_fetch_add_explicit(&r->clients, 1, memory_order_relaxed) + 1 - r->max;
     if (over > 0 && over <= ROOM_SPARE && make_room(r)) {
-        log_shed(r);
+        log_shed(r, ops->edge);
     } else if (over > spare(r, peer)) {
         room_leave(r, peer, false);
         worker_count(w, COUNT_REJECTED, 1);
-        log_turned(r, peer, "max_clients", r->max);
+        log_turned(r, ops->edge, peer, "max_clients", r->max);
         return ops->full;
     }
     atomic_fetch_add_explicit(&r->silent, 1, memory_order_relaxed);

@@ -84,7 +84,7 @@ static void drain(struct worker *w)
 
 static void end_turn(struct worker *w)
 {
-    if (budget_load(&w->pool->budget.waiting) > 0) {
+    if (budget_load(&w->pool->budget.waiting) > 0 || w->strangers.first != NULL) {
         worker_serve_lines(w);
     }
     w->pool->hooks->turn_end(w);
@@ -143,6 +143,7 @@ void worker_tick(struct worker *w)
         next = c->next;
         conn_tick(c, now);
     }
+    worker_make_way(w);
     if (w->index == 0) {
         watch_crowd(w->pool);
     }
@@ -335,7 +336,6 @@ static int make_rooms(struct worker_pool *pool, const struct worker_side *side, 
     const struct config *cfg = pool->cfg;
     pool->room = (struct room){.workers = pool->workers,
                                .n_workers = pool->n,
-                               .edge = "resp",
                                .max = cfg->max_clients,
                                .max_per_address = cfg->max_clients_per_address};
     int code = room_init(&pool->room, err);
@@ -344,7 +344,6 @@ static int make_rooms(struct worker_pool *pool, const struct worker_side *side, 
         own->side = side;
         pool->side_room = (struct room){.workers = own,
                                         .n_workers = 1,
-                                        .edge = side->name,
                                         .max = side->max_clients,
                                         .patient = true,
                                         .max_per_address = cfg->max_clients_per_address};

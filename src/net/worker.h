@@ -101,13 +101,15 @@ struct worker {
     uv_timer_t deadline;
 
     struct conn *conns;
-    struct conn *silent_first, *silent_last; /* room.h; the oldest first */
-    _Atomic uint64_t oldest_silent;          /* its id; UINT64_MAX: there is none */
+    struct conn *silent_first, *silent_last;   /* room.h; the oldest first */
+    _Atomic uint64_t oldest_silent;            /* its id; UINT64_MAX: there is none */
+    struct conn *strange_first, *strange_last; /* strangers that hold memory; the one that has for longest first */
     struct conn_cursor *cursors;
     struct conn *dirty;
     struct line lines[BUDGET_REPLY + 1]; /* those that wait for memory, by what for */
     struct line next_turn;
     struct line handshakes; /* of TLS: they take long, and so their turns are short */
+    struct line strangers;  /* those that wait for memory, of theirs: serve_strangers() */
     struct line halves;     /* Unix sockets with half a request in the kernel, while there is no memory for it */
     size_t given_way;       /* bytes that conn_tick() has freed this second, of those that waited for more */
     int overdraft_turn;     /* which line's first the overdraft is offered to */
@@ -182,7 +184,9 @@ void worker_wait_turn(struct conn *c);
 void worker_wait_handshake(struct conn *c);
 void worker_wait_rest(struct conn *c); /* or when more has come than was left with the kernel */
 void worker_leave_line(struct conn *c);
-void worker_serve_lines(struct worker *w);   /* at the end of a turn */
+void worker_stop_waiting(struct conn *c);    /* leaves a line of those that wait for memory, and no other */
+void worker_serve_lines(struct worker *w);   /* at the end of a turn, while anybody waits for memory */
+void worker_make_way(struct worker *w);      /* each second, and while strangers wait for memory: some make way */
 bool worker_is_busy(const struct worker *w); /* somebody waits for something */
 
 #endif

@@ -1,18 +1,41 @@
 /* Who waits for memory, or for the next turn, and when they go on.
  *
+ * Strangers have memory of their own, and a line of their own, in the order of coming: none of those who have logged in
+ * waits behind them, or is closed for them. Each may hold some for CONN_PATIENCE_STRANGE_MS, whatever it does
+ * meanwhile. Whoever has held it for longer is closed while others wait, in the order in which they began; a crowd that
+ * takes handshakes or calls and does no more keeps the next ones out for so long, and no longer.
+ *
  * Each line is served for WORKER_SLICE_US a turn of the loop, however many stand in it: those who ask more than that
  * are many or never content, and who comes with a single question is answered between two slices. */
 #include "base/clock.h"
+#include "net/conn_impl.h"
 #include "net/worker.h"
+
+enum { STRANGERS_PART = 8 }; /* of what is theirs: so much makes way at a time, since that may be enough */
 
 static void start_serving(struct worker *w);
 static void start_turning(struct worker *w);
 
+static bool waits_for_memory(const struct conn *c)
+{
+    const struct worker *w = c->worker;
+    return c->line >= &w->lines[0] && c->line <= &w->lines[BUDGET_REPLY];
+}
+
+void worker_stop_waiting(struct conn *c)
+{
+    if (waits_for_memory(c) || c->line == &c->worker->strangers) {
+        worker_leave_line(c);
+    }
+}
+
 void worker_leave_line(struct conn *c)
 {
     const struct worker *w = c->worker;
-    if (c->line != NULL && c->line != &w->next_turn && c->line != &w->handshakes && c->line != &w->halves) {
-        atomic_fetch_sub_explicit(&c->worker->pool->budget.waiting, 1, memory_order_relaxed);
+    if (c->line == &w->strangers) {
+        atomic_fetch_sub_explicit(&w->pool->budget.strangers_waiting, 1, memory_order_relaxed);
+    } else if (waits_for_memory(c)) {
+        atomic_fetch_sub_explicit(&w->pool->budget.waiting, 1, memory_order_relaxed);
     }
     line_leave(c);
 }
@@ -20,8 +43,10 @@ void worker_leave_line(struct conn *c)
 void worker_wait(struct conn *c, enum budget_use use, size_t more)
 {
     struct worker *w = c->worker;
-    atomic_fetch_add_explicit(&w->pool->budget.waiting, 1, memory_order_relaxed);
-    line_join(&w->lines[use], c, more, c->overdraft);
+    bool stranger = conn_is_stranger(c) && !c->overdraft;
+    struct budget *b = &w->pool->budget;
+    atomic_fetch_add_explicit(stranger ? &b->strangers_waiting : &b->waiting, 1, memory_order_relaxed);
+    line_join(stranger ? &w->strangers : &w->lines[use], c, more, c->overdraft);
     start_serving(w);
 }
 
@@ -90,7 +115,34 @@ static void offer_overdraft(struct worker *w)
     }
 }
 
-static bool waits_for_memory(const struct worker *w)
+static void serve_strangers(struct worker *w)
+{
+    const struct conn *at = NULL, *end = w->strangers.last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    for (struct conn *c; at != end && (c = w->strangers.first) != NULL; at = c) {
+        if (!conn_has_room(c, BUDGET_REQUEST, c->wants)) {
+            return;
+        }
+        if (clock_stopwatch_us() > until) {
+            start_turning(w);
+            return;
+        }
+        serve(c);
+    }
+}
+
+void worker_make_way(struct worker *w)
+{
+    const struct budget *b = &w->pool->budget;
+    int64_t now = clock_mono_ms();
+    size_t gone = 0, most = budget_load(&b->strangers_waiting) > 0 ? budget_strangers_max(b) / STRANGERS_PART : 0;
+    for (struct conn *c = w->strange_first, *next; c != NULL && gone < most; c = next) {
+        next = c->next_strange;
+        gone += conn_make_way_for_strangers(c, now) ? c->held : 0;
+    }
+}
+
+static bool any_waits_for_memory(const struct worker *w)
 {
     return w->lines[BUDGET_REPLY].first != NULL || w->lines[BUDGET_REQUEST].first != NULL ||
            w->lines[BUDGET_LARGE].first != NULL;
@@ -98,12 +150,13 @@ static bool waits_for_memory(const struct worker *w)
 
 bool worker_is_busy(const struct worker *w)
 {
-    return w->next_turn.first != NULL || waits_for_memory(w);
+    return w->next_turn.first != NULL || any_waits_for_memory(w);
 }
 
 void worker_serve_lines(struct worker *w)
 {
-    if (waits_for_memory(w)) {
+    serve_strangers(w);
+    if (any_waits_for_memory(w)) {
         serve_line(w, BUDGET_REPLY);
         serve_line(w, BUDGET_REQUEST);
         serve_line(w, BUDGET_LARGE);
@@ -135,7 +188,8 @@ static void on_serving(uv_timer_t *timer)
 {
     struct worker *w = timer->data;
     serve_halves(w);
-    if (waits_for_memory(w) || w->halves.first != NULL) {
+    worker_make_way(w);
+    if (any_waits_for_memory(w) || w->halves.first != NULL || w->strangers.first != NULL) {
         start_serving(w);
     }
 }

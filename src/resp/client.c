@@ -459,6 +459,7 @@ static const char full[] = "-ERR max number of clients reached\r\n";
 
 const struct conn_ops resp_client_ops = {
     .size = sizeof(struct resp_client),
+    .edge = "resp",
     .full = full,
     .full_here = "-ERR max number of clients reached for your address (max_clients_per_address)\r\n",
     .made_room = full,

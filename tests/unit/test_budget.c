@@ -21,6 +21,7 @@ struct world {
         size_t held;
     } actors[ACTORS];
     struct actor *holder; /* of the overdraft; NULL: none */
+    size_t strangers;     /* what one of them holds */
     uint64_t random;
 };
 
@@ -85,6 +86,18 @@ static void act(struct world *w)
     }
 }
 
+/* They take what they get, and are closed now and then. */
+static void act_as_stranger(struct world *w)
+{
+    size_t before = w->strangers, more = 1 + below(w, REPLY);
+    if (below(w, 50) == 0) {
+        w->strangers = 0;
+    } else if (budget_allows_stranger(&w->b, more)) {
+        w->strangers += more;
+    }
+    budget_set_stranger(&w->b, before, w->strangers);
+}
+
 static void nobody_passes_the_limit(void **state)
 {
     (void)state;
@@ -93,6 +106,7 @@ static void nobody_passes_the_limit(void **state)
         begin(&w, seed);
         for (int i = 0; i < 4000; i++) {
             act(&w);
+            act_as_stranger(&w);
             if (budget_used(&w.b) > LIMIT) {
                 fail_msg("seed %d: %zu bytes are held after %d steps", (int)seed, budget_used(&w.b), i + 1);
             }
@@ -181,6 +195,31 @@ static void what_the_overdraft_needs_no_more_is_shared(void **state)
     assert_true(budget_allows(other->share, BUDGET_REPLY, REPLY));
 }
 
+/* Whatever the others hold, strangers get what is theirs, and no more; and the other way round. */
+static void strangers_have_a_place_of_their_own(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 1);
+    struct actor *other = &w.actors[1];
+    while (budget_allows(other->share, BUDGET_REPLY, REPLY)) {
+        take(other, REPLY);
+    }
+    while (budget_allows_stranger(&w.b, REPLY)) {
+        budget_set_stranger(&w.b, w.strangers, w.strangers + REPLY);
+        w.strangers += REPLY;
+    }
+    assert_in_range(w.strangers, LIMIT / 16, LIMIT / 10);
+    assert_false(budget_allows(other->share, BUDGET_REPLY, REPLY));
+    release(&w, other);
+    assert_true(budget_allows(other->share, BUDGET_REPLY, LIMIT / 2));
+    assert_true(budget_allows(other->share, BUDGET_LARGE, LIMIT / 4));
+    assert_false(budget_allows_stranger(&w.b, REPLY));
+    take(other, LIMIT / 2);
+    budget_set_stranger(&w.b, w.strangers, 0);
+    assert_true(budget_allows_stranger(&w.b, LIMIT / 16));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +227,7 @@ int main(void)
         cmocka_unit_test(what_the_overdraft_needs_no_more_is_shared),
         cmocka_unit_test(nobody_passes_the_limit),
         cmocka_unit_test(who_has_the_overdraft_ends),
+        cmocka_unit_test(strangers_have_a_place_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

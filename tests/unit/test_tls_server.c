@@ -18,7 +18,7 @@
 #include "tests/lib/server_fixture.h"
 
 enum { LARGE = 15 * 1024 * 1024, PIPELINED = 10000, CROWD = 60, LIMIT = 16 * 1024 * 1024, HELLOS = 200 };
-enum { IDLE = 590, LATE = 10 }; /* streams of which each holds 12 KiB, in memory for 640 of them */
+enum { IDLE = 590, MANY = 790, LATE = 10 }; /* streams of which each holds 12 KiB, in memory for some 740 of them */
 
 static struct certificates certs;
 static struct fixture f;
@@ -299,8 +299,8 @@ static void test_handshakes_have_a_deadline(void **state)
     }
     settle();
     long long used = client_info(clock_fd, "memory", "request_memory_used");
-    assert_in_range(used, LIMIT / 4, LIMIT);
-    advance(9000); /* those in the way of others are gone, and these have begun */
+    assert_in_range(used, LIMIT / 16, LIMIT / 10); /* what strangers have; the others wait */
+    advance(9000);                                 /* those in the way of others are gone, and these have begun */
     assert_false(client_has_input(silent));
     advance(2000);
     assert_int_equal(recv(silent, &byte, 1, 0), 0);
@@ -415,16 +415,16 @@ static bool is_closed(int fd)
 static void test_idle_streams_count(void **state)
 {
     (void)state;
-    static struct secure crowd[IDLE + LATE];
+    static struct secure crowd[MANY + LATE];
     struct secure late;
     int stayed = 0;
     begin("", LIMIT);
-    for (int i = 0; i < IDLE; i++) {
+    for (int i = 0; i < MANY; i++) {
         join(&crowd[i]);
     }
     settle();
-    assert_in_range(used(), IDLE * tls_idle_bytes(crowd[0].tls) / 2, LIMIT);
-    for (int i = IDLE; i < IDLE + LATE; i++) {
+    assert_in_range(used(), MANY * tls_idle_bytes(crowd[0].tls) / 2, LIMIT);
+    for (int i = MANY; i < MANY + LATE; i++) {
         struct tls_input in = {.len = 0};
         open_client(&crowd[i], "");
         tls_read(crowd[i].tls, &in, &crowd[i].out);
@@ -439,11 +439,11 @@ static void test_idle_streams_count(void **state)
     say(&late, "PING\r\n");
     secure_expect(&late, "+PONG\r\n");
     assert_true(used() <= LIMIT);
-    for (int i = 0; i < IDLE; i++) {
+    for (int i = 0; i < MANY; i++) {
         stayed += !is_closed(crowd[i].fd);
     }
-    assert_in_range(stayed, IDLE / 2, IDLE - 1);
-    for (int i = 0; i < IDLE + LATE; i++) {
+    assert_in_range(stayed, MANY / 2, MANY - 1);
+    for (int i = 0; i < MANY + LATE; i++) {
         secure_end(&crowd[i]);
     }
     secure_end(&late);
