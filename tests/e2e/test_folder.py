@@ -2,12 +2,13 @@
 import json
 import os
 import shutil
+import subprocess
 import time
 import urllib.request
 
 import pytest
 
-from conftest import DAY, PATIENCE, START, RespError, Server, http_url, run
+from conftest import DAY, PATIENCE, START, UNSEEN, RespError, Server, http_url, run
 
 
 def wait_for(server, condition):
@@ -243,3 +244,29 @@ def test_a_wrong_folder_is_no_failed_backup(make_server):
             with pytest.raises(RespError):
                 c.command("BACKUP", wrong)
         assert b"backup_errors:0\r\n" in c.command("INFO")
+
+
+@as_root
+def test_media_that_can_only_be_read(folder):
+    trace = folder / "plays.tsv"
+    trace.write_text(f"{START}\tu\ta\n")
+    clock = "--test-clock", str(START), "--min-free", "0", "--timezone", "UTC"
+    data, media = folder / "data", folder / "media"
+    run("import", trace, "--data", data, *clock)
+    (data / "lock").unlink()
+    media.mkdir()
+    mount = f"mount --bind {data} {media} && mount -o remount,ro,bind {media}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode != 0:
+        pytest.skip("mounting is not allowed")
+
+    def there(*words):
+        command = mount + ' && exec "$@"'
+        return subprocess.run(["unshare", "-m", "sh", "-c", command, "sh", UNSEEN, *words, "--data", media, *clock],
+                              capture_output=True, text=True, timeout=PATIENCE)
+
+    assert there("check").stdout == f"{media}: 0 problems\n"
+    assert "1 user" in there("export", folder / "users").stdout
+    for words in ("months",), ("user", "u"), ("why", "u", "a"):
+        done = there(*words)
+        assert done.returncode == 1 and "unseen check and unseen export only read" in done.stderr, done
+    assert not (data / "lock").exists()

@@ -158,15 +158,17 @@ int source_open(const struct config *cfg, const char *to, struct source **source
         return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
     }
     rc = source_direct(cfg, source, err);
+    if (rc == ERR_READONLY) {
+        struct err why = *err;
+        return err_set(err, rc,
+                       "%s (opening it writes into it: copy both files into a folder of your own; unseen check "
+                       "and unseen export only read)",
+                       why.text);
+    }
     if (rc != ERR_LOCKED) {
         return rc;
     }
-    /* Read again: it may have been taken between the two. */
-    rc = sqlite_store_address(cfg->data, address, sizeof address, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if (address[0] == '\0') {
+    if (sqlite_store_address(cfg->data, address, sizeof address, err) < 0 || address[0] == '\0') {
         return err_set(err, ERR_LOCKED,
                        "data folder %s is in use by a process that answers no questions: it is starting, or an import",
                        cfg->data);
