@@ -42,6 +42,8 @@ libunseen_a_SOURCES += \
 	src/base/keyslot.h \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/log_ring.c \
+	src/base/log_ring.h \
 	src/base/module.c \
 	src/base/module.h \
 	src/base/siphash.c \

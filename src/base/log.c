@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,6 +12,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/log_ring.h"
 
 enum {
     QUOTE_BYTES = 200,
@@ -106,14 +108,10 @@ void log_hide_ids(char *text)
     }
 }
 
-void log_write(enum log_level level, const char *message, const char *fields, ...)
+/* Returns the line's length with its newline. *text_at: where time and level end. */
+static size_t compose(char line[LOG_LINE + 1], size_t *text_at, enum log_level level, const char *message,
+                      const char *fields, va_list args)
 {
-    if (!log_wants(level)) {
-        return;
-    }
-    pthread_once(&once, find_journal);
-
-    char line[LOG_LINE + 1]; /* and the newline in place of the final NUL */
     int n;
     if (to_journal) {
         n = snprintf(line, LOG_LINE, "%s%s", priorities[level], message);
@@ -122,13 +120,10 @@ void log_write(enum log_level level, const char *message, const char *fields, ..
         n = snprintf(line, LOG_LINE, "%s %s %s", time_text(clock_wall_ms(), time), names[level], message);
     }
     size_t len = n < 0 ? 0 : (size_t)n;
-    size_t text_at = len - strlen(message);
+    *text_at = len - strlen(message);
     if (fields[0] != '\0' && len < LOG_LINE - 2) {
         line[len++] = ' ';
-        va_list args;
-        va_start(args, fields);
         n = vsnprintf(line + len, LOG_LINE - len, fields, args);
-        va_end(args);
         len += n < 0 ? 0 : (size_t)n;
     }
     if (len >= LOG_LINE) {
@@ -141,13 +136,74 @@ void log_write(enum log_level level, const char *message, const char *fields, ..
             line[i] = '?';
         }
     }
-    if (level <= LOG_LEVEL_WARN) {
-        keep_recent(level, line + text_at, len - text_at);
-    }
     line[len++] = '\n';
-    if (write(STDERR_FILENO, line, len) < 0) {
+    return len;
+}
+
+void log_write(enum log_level level, const char *message, const char *fields, ...)
+{
+    if (!log_wants(level)) {
+        return;
+    }
+    pthread_once(&once, find_journal);
+
+    char line[LOG_LINE + 1]; /* and the newline in place of the final NUL */
+    size_t text_at;
+    va_list args;
+    va_start(args, fields);
+    size_t len = compose(line, &text_at, level, message, fields, args);
+    va_end(args);
+    if (level <= LOG_LEVEL_WARN) {
+        keep_recent(level, line + text_at, len - 1 - text_at);
+    }
+    if (!log_ring_put(line, len) && write(STDERR_FILENO, line, len) < 0) {
         return; /* there is nowhere left to say so */
     }
+}
+
+static size_t compose_note(char *line, const char *fields, ...)
+{
+    size_t text_at;
+    va_list args;
+    va_start(args, fields);
+    size_t len = compose(line, &text_at, LOG_LEVEL_WARN, "lines of the log were lost, nothing took them", fields, args);
+    va_end(args);
+    return len;
+}
+
+static size_t note_lost(char *line, uint64_t lines)
+{
+    return compose_note(line, "lines=%" PRIu64, lines);
+}
+
+int log_begin(struct err *err)
+{
+    pthread_once(&once, find_journal);
+    return log_ring_begin(note_lost, err);
+}
+
+void log_last(const char *text)
+{
+    char line[LOG_RING_LINE];
+    int n = snprintf(line, sizeof line, "%s\n", text);
+    size_t len = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+    line[len - 1] = '\n';
+    if (!log_ring_put(line, len) && write(STDERR_FILENO, line, len) < 0) {
+        return;
+    }
+    log_ring_flush();
+}
+
+void log_figures_each(figure_visit *visit, void *arg)
+{
+    static const struct figure lost = {"log_lines_lost", "log_lines_lost_total", FIGURE_COUNTER,
+                                       "Lines of the log that were lost, since nothing read it."};
+    static const struct figure waiting = {"log_bytes_waiting", "log_waiting_bytes", FIGURE_GAUGE,
+                                          "What is logged and not written yet, since nothing reads it."};
+    struct log_ring_state state;
+    log_ring_look(&state);
+    visit(arg, &lost, state.lost);
+    visit(arg, &waiting, state.waiting);
 }
 
 const char *log_quote(struct slice text)

@@ -5,6 +5,9 @@
  * When standard error is the stream that $JOURNAL_STREAM names, time and level give way to the priority prefix
  * that journald reads (<6>). Any thread may log; a line is written by one write() and is
  * cut at LOG_LINE bytes; control bytes in it become '?'. Secrets are never given to it.
+ *
+ * A server never waits for who reads the log: after log_begin() lines go through a ring (base/log_ring.h). Other
+ * commands write them at once.
  */
 #ifndef UNSEEN_BASE_LOG_H
 #define UNSEEN_BASE_LOG_H
@@ -12,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
+#include "base/figure.h"
 #include "base/slice.h"
 
 /* A message without fields is an ordinary one. */
@@ -22,6 +27,15 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 
 void log_set_level(enum log_level level);
 bool log_wants(enum log_level level); /* for what takes work to put together */
+
+/* Starts the thread that writes: once, before other threads, with the signals blocked that they are to have blocked. */
+int log_begin(struct err *err);
+
+/* Writes a line as it is, say why the process ends, and waits a moment until all that was logged is written. */
+void log_last(const char *text);
+
+/* Of lines lost and waiting. */
+void log_figures_each(figure_visit *visit, void *arg);
 
 /* `fields` is a printf format of space-separated key=value pairs, or "". Values that may hold spaces or
  * strange bytes go through log_quote(). */

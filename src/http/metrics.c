@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/calendar.h"
+#include "base/log.h"
 #include "front/front.h"
 #include "front/reader_store.h"
 #include "http/http.h"
@@ -435,4 +436,5 @@ void metrics_write(struct buf *out, const struct metrics *m)
         add_store(out, m);
     }
     add_process(out, m);
+    log_figures_each(add_figure, out);
 }

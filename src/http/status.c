@@ -49,6 +49,9 @@ static json_t *figures(const struct http_request *rq)
     for (int i = 0; all != NULL && i < METER_COUNTS; i++) {
         add_figure(all, &meter_figures[i], service_counted(rq->pool, (enum meter_count)i));
     }
+    if (all != NULL) {
+        log_figures_each(add_figure, all);
+    }
     if (all != NULL && rq->dedup != NULL) {
         struct store_stats stats;
         rq->dedup->store->ops->stats(rq->dedup->store, &stats);

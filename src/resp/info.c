@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "dedup/pools.h"
 #include "front/front.h"
 #include "front/reader_store.h"
@@ -134,6 +135,7 @@ static void add_stats(struct buf *out, const struct resp_client *s)
     for (int i = 0; i < METER_COUNTS; i++) {
         add_stat(out, &meter_figures[i], service_counted(w->pool, (enum meter_count)i));
     }
+    log_figures_each(add_stat, out);
     const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup != NULL) {
         struct store_stats stats;

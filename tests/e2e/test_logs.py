@@ -1,13 +1,17 @@
 """What the log says of clients: whose connection it was."""
+import fcntl
 import http.client
+import os
 import re
+import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
 
-from conftest import http_url
+from conftest import PATIENCE, UNSEEN, Server, http_url
 from resp import Closed, RespError
 
 
@@ -96,3 +100,39 @@ def test_not_at_the_usual_level(make_server):
         assert c.command("PING") == b"PONG"
     server.stop()
     assert "client connected" not in server.log() and "client disconnected" not in server.log()
+
+
+def test_a_reader_that_stands(folder):
+    """A stopped `| tee`, a log driver that waits: what is logged waits in the server, and nothing that answers does. It
+    all comes out once it is read again, the last line too."""
+    server = Server(folder, wait=False, log_level="debug", http="127.0.0.1:0")
+    server.write_config()
+    end, stderr = os.pipe()
+    fcntl.fcntl(stderr, fcntl.F_SETPIPE_SZ, 4096)
+    server.process = subprocess.Popen([str(UNSEEN), "serve", "-c", str(server.config)], stderr=stderr)
+    os.close(stderr)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                with server.client() as c:
+                    if c.command("SEEN", "u", "a") == [0]:
+                        break
+            except (OSError, RespError, Closed):
+                time.sleep(0.01)
+        for i in range(100):  # two lines each: more than the pipe holds
+            with server.client() as c:
+                assert c.command("PLAYED", f"user{i}", "a") == 1
+                assert c.command("SEEN", f"user{i}", "a") == [1]
+        with server.client() as c:
+            info = dict(line.split(":", 1) for line in c.command("INFO").decode().splitlines() if ":" in line)
+            assert int(info["log_bytes_waiting"]) > 4096 and info["log_lines_lost"] == "0"
+        server.process.send_signal(signal.SIGTERM)
+        with os.fdopen(end, encoding="utf-8") as pipe:
+            lines = pipe.read().splitlines()
+        assert server.process.wait(PATIENCE) == 0
+        assert sum("debug client connected" in line for line in lines) > 100
+        assert lines[-1].endswith(" info stopped"), lines[-5:]
+    finally:
+        if server.alive():
+            server.kill()

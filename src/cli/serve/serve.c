@@ -315,8 +315,12 @@ static int serve(struct serve_config *config, struct err *err)
     struct dedup dedup = {0}, early = {0}; /* outlive every thread */
 
     block_signals(&signals);
+    int rc = log_begin(err);
+    if (rc < 0) {
+        return rc;
+    }
     serve_watch_start();
-    int rc = serve_config_fit(config, err);
+    rc = serve_config_fit(config, err);
     if (rc < 0) {
         return rc;
     }
@@ -372,6 +376,15 @@ static int serve(struct serve_config *config, struct err *err)
     return rc;
 }
 
+/* As cli_fail(), behind what was logged; a reader that stands can't keep the process from its end. */
+static int fail(const struct err *err)
+{
+    char text[sizeof "unseen: " + sizeof err->text];
+    snprintf(text, sizeof text, "unseen: %s", err->text);
+    log_last(text);
+    return EXIT_FAILED;
+}
+
 int cli_serve(int argc, char **argv)
 {
     const char *port = NULL;
@@ -408,7 +421,7 @@ int cli_serve(int argc, char **argv)
         return EXIT_CONFIG;
     }
     log_set_level((enum log_level)config.cfg.log_level);
-    exit_code = serve(&config, &err) < 0 ? cli_fail(&err) : EXIT_GOOD;
+    exit_code = serve(&config, &err) < 0 ? fail(&err) : EXIT_GOOD;
     config_forget_changes(&config.cfg);
     return exit_code;
 }

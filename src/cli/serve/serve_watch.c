@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_ring.h"
 #include "base/notify.h"
 #include "cli/cli.h"
 #include "service/health.h"
@@ -51,6 +52,7 @@ void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes)
 static void quit_at_once(int number)
 {
     (void)number;
+    log_ring_flush();
     _exit(EXIT_FAILED);
 }
 

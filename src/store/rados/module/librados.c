@@ -322,7 +322,7 @@ static int set(rados_t rados, const char *option, const char *value, struct err 
 /* What the configuration's file may say otherwise. */
 static int set_defaults(rados_t rados, struct err *err)
 {
-    static const char *const defaults[][2] = {{"log_file", ""}, {"log_to_stderr", "false"}, {"admin_socket", ""}};
+    static const char *const defaults[][2] = {{"log_file", ""}, {"admin_socket", ""}};
     int result = 0;
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults && result == 0; i++) {
         result = set(rados, defaults[i][0], defaults[i][1], err);
@@ -330,14 +330,15 @@ static int set_defaults(rados_t rados, struct err *err)
     return result;
 }
 
+/* What it may not: no call of ours waits without end, be it for the cluster or for who reads standard error. */
 static int set_limits(rados_t rados, int64_t timeout_ms, struct err *err)
 {
     char seconds[24];
     snprintf(seconds, sizeof seconds, "%" PRId64, (timeout_ms + 999) / 1000);
-    const char *const limits[][2] = {{"rados_osd_op_timeout", seconds},  {"rados_mon_op_timeout", seconds},
-                                     {"client_mount_timeout", seconds},  {"objecter_timeout", "1"},
-                                     {"objecter_tick_interval", "1"},    {"objecter_inflight_ops", "0"},
-                                     {"objecter_inflight_op_bytes", "0"}};
+    const char *const limits[][2] = {
+        {"rados_osd_op_timeout", seconds},   {"rados_mon_op_timeout", seconds}, {"client_mount_timeout", seconds},
+        {"objecter_timeout", "1"},           {"objecter_tick_interval", "1"},   {"objecter_inflight_ops", "0"},
+        {"objecter_inflight_op_bytes", "0"}, {"log_to_stderr", "false"},        {"err_to_stderr", "false"}};
     int result = 0;
     for (size_t i = 0; i < sizeof limits / sizeof *limits && result == 0; i++) {
         result = set(rados, limits[i][0], limits[i][1], err);
