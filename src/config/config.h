@@ -112,6 +112,7 @@ struct config {
     int64_t skewed_time;    /* enum config_skewed */
     int64_t on_damage;      /* enum config_damage */
     int64_t log_level;      /* enum log_level */
+    int64_t log_format;     /* enum log_format */
     int64_t slowlog_ms;
     int64_t question_timeout_ms; /* 0: none */
     int64_t hedge_after_ms;      /* 0: auto */

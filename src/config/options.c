@@ -40,6 +40,7 @@ static const char *const replica_ack_words[] = {"local", "replica", "replica-str
 static const char *const replica_failover_words[] = {"no", "in-step", "lossy", NULL};
 static const char *const registry_check_words[] = {"ttl", "grpc", NULL}; /* the order of the enum */
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
+static const char *const format_words[] = {"logfmt", "json", NULL};
 
 const struct config_option config_options[] = {
     {
@@ -350,6 +351,16 @@ const struct config_option config_options[] = {
         .default_text = "info",
         .change = CHANGE_LIVE,
         .help = "The least important messages that are still logged.",
+    },
+    {
+        .name = "log_format",
+        .type = CONFIG_ENUM,
+        FIELD(log_format),
+        .words = format_words,
+        .default_text = "logfmt",
+        .change = CHANGE_LIVE,
+        .help = "How a line of the log is written: logfmt is time, level, message and name=value pairs, json is one "
+                "object a line.",
     },
     {
         .name = "question_timeout",

@@ -281,7 +281,7 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
     pthread_mutex_unlock(&a->mutex);
     if (fell) {
         log_error("out of step: no replica has acknowledged a write in time", "timeout_ms=%" PRId64 " writes=%s",
-                  timeout_ms, leave ? "answered by this node alone" : "refused");
+                  timeout_ms, leave ? "\"answered by this node alone\"" : "refused");
     }
     answer(list);
     pthread_mutex_lock(&a->mutex);

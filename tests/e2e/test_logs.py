@@ -1,6 +1,7 @@
 """What the log says of clients: whose connection it was."""
 import fcntl
 import http.client
+import json
 import os
 import re
 import signal
@@ -136,3 +137,24 @@ def test_a_reader_that_stands(folder):
     finally:
         if server.alive():
             server.kill()
+
+
+def test_json(make_server):
+    """Each line is an object, from the first to the last, and the option is live."""
+    server = make_server(log_format="json")
+    with server.client() as c:
+        c.command("PLAYED", 'a "b"\xff', "x")
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in server.log().splitlines()]
+    assert lines[0]["message"] == "unseen" and lines[0]["pid"] == server.process.pid
+    assert lines[-1]["message"] == "stopped" and set(lines[-1]) == {"time", "level", "message"}
+
+
+def test_json_of_a_failed_start(folder):
+    server = Server(folder, wait=False, log_format="json")
+    server.data.mkdir()
+    (server.data / "history.db").write_bytes(b"no database, though it is as long as one" * 100)
+    server.spawn()
+    assert server.process.wait(PATIENCE) == 1
+    said = [json.loads(line) for line in server.log().splitlines()]
+    assert said[-1]["level"] == "error" and "history.db" in said[-1]["message"]

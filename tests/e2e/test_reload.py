@@ -1,4 +1,5 @@
 """SIGHUP: what may change while the server runs changes, what needs a restart is named, what is wrong changes nothing."""
+import json
 import re
 import signal
 import threading
@@ -83,7 +84,7 @@ def refusal(client, *words):
 
 
 def test_the_tables_of_this_test_are_whole():
-    assert {name for name, change in OPTIONS if change == "LIVE"} == set(LIVE) | FILES
+    assert {name for name, change in OPTIONS if change == "LIVE"} == set(LIVE) | FILES | {"log_format"}  # see test_log_format
     assert {name for name, change in OPTIONS if change != "LIVE"} == set(RESTART) | {
         "kafka_password_file", "replica_password_file"}  # test_config_kafka.c, test_config.c
 
@@ -332,6 +333,13 @@ def test_changes_under_load(make_server):
 def default(name):
     name = re.sub("^(legacy|kafka|registry|replica|front)_", "", name)
     return re.search(rf"^#{name} = ?(.*)$", (REPO / "etc/unseen.conf").read_text(), re.M)[1]
+
+
+def test_log_format(server):
+    assert 'option changed name=log_format from="logfmt" to="json"' in reload(server, log_format="json")
+    said = [json.loads(line) for line in reload(server, log_format="logfmt").splitlines()]
+    assert said[-1]["changed"] == 1
+    assert "changed=0 need_restart=0" in reload(server)
 
 
 def test_sessions(server, client):

@@ -67,6 +67,7 @@ unit_tests = \
 	tests/unit/test_lease \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
+	tests/unit/test_log_format \
 	tests/unit/test_log_ring \
 	tests/unit/test_logins \
 	tests/unit/test_loop_queue \

@@ -588,14 +588,14 @@ static void test_quote(void **state)
     assert_string_equal(log_quote_str("plain text"), "\"plain text\"");
     assert_string_equal(log_quote_str(""), "\"\"");
     assert_string_equal(log_quote_str(NULL), "\"\"");
-    assert_string_equal(log_quote(slice_of("a\"\\\0\n\x7f\xff", 7)), "\"a\\x22\\x5c\\x00\\x0a\\x7f\\xff\"");
+    assert_string_equal(log_quote(slice_of("a\"\\\0\n\x7f\xff", 7)), "\"a\\\"\\\\\\u0000\\n\\u007f\\\\xff\"");
     char bytes[201];
-    memset(bytes, '\n', sizeof bytes);
+    memset(bytes, 1, sizeof bytes);
     const char *exact = log_quote(slice_of(bytes, 200));
     const char *cut = log_quote(slice_of(bytes, 201));
-    assert_int_equal(strlen(exact), 2 + 4 * 200);
-    assert_int_equal(strlen(cut), 2 + 4 * 200 + 3);
-    assert_string_equal(cut + 1 + 4 * 200, "...\"");
+    assert_int_equal(strlen(exact), 2 + 6 * 200);
+    assert_int_equal(strlen(cut), 2 + 6 * 200 + 3);
+    assert_string_equal(cut + 1 + 6 * 200, "...\"");
 
     const char *eight[8];
     char name[2] = "a";
@@ -668,13 +668,13 @@ static void talk_long(void)
     log_info(text, "text=%s", text);
 }
 
-/* Around the longest line that fits: "2026-11-21T12:00:00.123Z info m x", a newline, and no more. */
+/* Around the longest line that fits: "2026-11-21T12:00:00.123Z info m t=x", and room for ",\"cut\":true}". */
 static void talk_around_limit(void)
 {
     char text[LOG_LINE];
     memset(text, 'x', sizeof text);
-    for (size_t n = LOG_LINE - 34; n <= LOG_LINE - 31; n++) {
-        log_info("m", "%.*s", (int)n, text);
+    for (size_t n = LOG_LINE - 49; n <= LOG_LINE - 46; n++) {
+        log_info("m", "t=%.*s", (int)n, text);
     }
 }
 
@@ -734,16 +734,17 @@ static void test_log(void **state)
     capture(talk_levels, JOURNAL_OURS, out, sizeof out);
     assert_string_equal(out, "<6>flush done slot=2 user=\"u 42\"\n<3>no fields\n<7>shown x=a?b\n");
     capture(talk_long, JOURNAL_NONE, out, sizeof out);
-    assert_int_equal(strlen(out), 2 * LOG_LINE);
-    assert_memory_equal(out + LOG_LINE - 4, "...\n2026", 8);
-    assert_string_equal(out + 2 * LOG_LINE - 4, "...\n");
+    const char *line = strchr(out, '\n') + 1;
+    assert_memory_equal(out + 24, " info long cut=true\n2026", 24);
+    assert_memory_equal(line + 24, " info xxx", 9);
+    assert_string_equal(line + 24 + 6 + 320, " cut=true\n");
 
     capture(talk_around_limit, JOURNAL_NONE, out, sizeof out);
-    const char *line = out;
+    line = out;
     for (size_t i = 0; i < 4; i++) {
         size_t len = strcspn(line, "\n");
-        assert_int_equal(len, i == 0 ? LOG_LINE - 2 : LOG_LINE - 1);
-        assert_memory_equal(line + len - 3, i < 2 ? "xxx" : "...", 3);
+        assert_int_equal(len, i < 2 ? LOG_LINE - 15 + i : strlen("2026-11-21T12:00:00.123Z info m cut=true"));
+        assert_memory_equal(line + len - 3, i < 2 ? "xxx" : "rue", 3);
         line += len + 1;
     }
     assert_string_equal(line, "");

@@ -135,6 +135,8 @@ static const struct {
     {"hash_seed", "", NULL},
     {"skewed_time", "now", NULL},
     {"on_damage", "answer", NULL},
+    {"log_format", "logfmt", NULL},
+    {"log_format", "json", NULL},
     {"log_level", "error", NULL},
     {"log_level", "debug", NULL},
 };
@@ -189,7 +191,7 @@ static const struct {
 } bad[] = {
     {"data", "", ERR_RANGE, "data is empty"},
     {"data", LONG_64 LONG_64 LONG_64 LONG_64, ERR_RANGE, "data is 256 bytes long, expected at most 255"},
-    {"data", "\"/srv\"", ERR_INVALID, "data is \"\\x22/srv\\x22\", expected a value without quotes"},
+    {"data", "\"/srv\"", ERR_INVALID, "data is \"\\\"/srv\\\"\", expected a value without quotes"},
     {"data", "/srv\n", ERR_INVALID, "data holds a control character (byte 5)"},
     {"listen", "", ERR_INVALID, NULL},
     {"listen", "7979", ERR_INVALID,

@@ -129,8 +129,8 @@ static void test_tsv(void **state)
                 "unix_ms\tuser\titem\n"
                 "100000000000\ta\tb"),
            "2: 1383782400000 \"u42\" \"video:7\"\n"
-           "5: -5 \"\\x22a\" \"b\\x22\"\n"
-           "6: 1383782400001 \"u 1,{\" \"x\\x00y\"\n"
+           "5: -5 \"\\\"a\" \"b\\\"\"\n"
+           "6: 1383782400001 \"u 1,{\" \"x\\u0000y\"\n"
            "7: unix_ms is \"unix_ms\", expected a whole number of milliseconds since 1970\n"
            "8: 100000000000 \"a\" \"b\"\n");
 }
@@ -147,8 +147,8 @@ static void test_csv(void **state)
                 "1383782400003,plain,last\r\n"
                 "1383782400004,q,\"end\"\r"),
            "2: 1383782400000 \"a,b\" \"c\"\n"
-           "3: 1383782400001 \"say \\x22hi\\x22\" \"\\x22\"\n"
-           "4: 1383782400002 \"two\\x0alines\\x0d\\x0a\" \"x\"\n"
+           "3: 1383782400001 \"say \\\"hi\\\"\" \"\\\"\"\n"
+           "4: 1383782400002 \"two\\nlines\\r\\n\" \"x\"\n"
            "8: 1383782400003 \"plain\" \"last\"\n"
            "9: 1383782400004 \"q\" \"end\"\n");
 }
@@ -217,9 +217,9 @@ static void test_ndjson(void **state)
                 "{\"unix_ms\":1383782400004,\"user\":\"\\u007F\\u0080\\u07ff\",\"item\":\"\\u0800\\uFFFF\"}"),
            "1: 1383782400000 \"u42\" \"video:7\"\n"
            "2: 1383782400001 \"-42\" \"7\"\n"
-           "4: 1383782400002 \"A\\x0a\\x5c\\x22/\" \"\\xc3\\xa4\\xe2\\x82\\xac\\xf0\\x9f\\x98\\x80\\x00\"\n"
-           "5: 1383782400003 \"\\xc3\\xa4\" \"{\"\n"
-           "6: 1383782400004 \"\\x7f\\xc2\\x80\\xdf\\xbf\" \"\\xe0\\xa0\\x80\\xef\\xbf\\xbf\"\n");
+           "4: 1383782400002 \"A\\n\\\\\\\"/\" \"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\\u0000\"\n"
+           "5: 1383782400003 \"\xc3\xa4\" \"{\"\n"
+           "6: 1383782400004 \"\\u007f\\u0080\xdf\xbf\" \"\xe0\xa0\x80\xef\xbf\xbf\"\n");
 }
 
 static void test_format_is_given(void **state)
@@ -228,7 +228,7 @@ static void test_format_is_given(void **state)
     expect(IMPORT_TSV, TEXT("1383782400000\ta,b\tc\n"), "1: 1383782400000 \"a,b\" \"c\"\n");
     expect(IMPORT_TSV, TEXT("1383782400000,a,b\n"),
            "1: expected 3 fields (unix_ms, user, item) separated by tabs, found 1\n");
-    expect(IMPORT_CSV, TEXT("1383782400000,a\tx,b\n"), "1: 1383782400000 \"a\\x09x\" \"b\"\n");
+    expect(IMPORT_CSV, TEXT("1383782400000,a\tx,b\n"), "1: 1383782400000 \"a\\tx\" \"b\"\n");
     expect(IMPORT_NDJSON, TEXT("1383782400000,a,b\n"), "1: expected \"{\" at byte 1\n");
 }
 
@@ -258,14 +258,14 @@ static void test_escapes(void **state)
                         "\\N\tu1\tx\n"
                         "1383782400006\tNULL\t\\\\.\n"
                         "\\.\n"),
-                   "1: 1383782400000 \"u1\" \"C:\\x5cmedia\\x5cnew\"\n"
+                   "1: 1383782400000 \"u1\" \"C:\\\\media\\\\new\"\n"
                    "2: user (column 2) is NULL\n"
                    "3: item (column 3) is NULL\n"
-                   "4: 1383782400003 \"u1\" \"two\\x09columns\\x0aand\\x0dall\\x08\\x0c\\x0b\"\n"
-                   "5: 1383782400004 \"u1\" \"AB\\x04g\\x07'm\\x5cN\"\n"
+                   "4: 1383782400003 \"u1\" \"two\\tcolumns\\nand\\rall\\u0008\\u000c\\u000b\"\n"
+                   "5: 1383782400004 \"u1\" \"AB\\u0004g\\u0007'm\\\\N\"\n"
                    "6: item (column 3) has an escape that is cut off\n"
                    "7: unix_ms (column 1) is NULL\n"
-                   "8: 1383782400006 \"NULL\" \"\\x5c.\"\n");
+                   "8: 1383782400006 \"NULL\" \"\\\\.\"\n");
     expect_escapes(IMPORT_ESCAPES_MYSQL,
                    TEXT("at\tuser\titem\n"
                         "1383782400000\tu1\tC:\\\\media\\\\new\n"
@@ -275,25 +275,25 @@ static void test_escapes(void **state)
                         "1383782400004\tu\\\t1\tone\\\nline\n"
                         "1383782400005\tu1\tends\\\\\n"
                         "1383782400006\tu1\tlast\\"),
-                   "2: 1383782400000 \"u1\" \"C:\\x5cmedia\\x5cnew\"\n"
+                   "2: 1383782400000 \"u1\" \"C:\\\\media\\\\new\"\n"
                    "3: user (column 2) is NULL\n"
                    "4: user (column 2) is NULL\n"
-                   "5: 1383782400003 \"u1\" \"a\\x00b\\x1ac\\x09d\\x0aex41\"\n"
-                   "6: 1383782400004 \"u\\x091\" \"one\\x0aline\"\n"
-                   "8: 1383782400005 \"u1\" \"ends\\x5c\"\n"
+                   "5: 1383782400003 \"u1\" \"a\\u0000b\\u001ac\\td\\nex41\"\n"
+                   "6: 1383782400004 \"u\\t1\" \"one\\nline\"\n"
+                   "8: 1383782400005 \"u1\" \"ends\\\\\"\n"
                    "9: item (column 3) has an escape that is cut off\n");
     expect_escapes(IMPORT_ESCAPES_CLICKHOUSE,
                    TEXT("1383782400000\tu1\tit\\'s \\\\new\\t\\n\\0\\b\\f\\r\n"
                         "1383782400001\t\\N\ta\n"
                         "1383782400002\tNULL\t100\\%\\x41\\a\\e\\N.\n"
                         "1383782400003\tu1\t\\x4\n"),
-                   "1: 1383782400000 \"u1\" \"it's \\x5cnew\\x09\\x0a\\x00\\x08\\x0c\\x0d\"\n"
+                   "1: 1383782400000 \"u1\" \"it's \\\\new\\t\\n\\u0000\\u0008\\u000c\\r\"\n"
                    "2: user (column 2) is NULL\n"
-                   "3: 1383782400002 \"NULL\" \"100\\x5c%A\\x07\\x1b.\"\n"
+                   "3: 1383782400002 \"NULL\" \"100\\\\%A\\u0007\\u001b.\"\n"
                    "4: item (column 3) has an escape that is cut off\n");
     expect_escapes(IMPORT_ESCAPES_NONE, TEXT("1383782400000\t\\N\tC:\\new\n1383782400001\tNULL\ta\\\n"),
-                   "1: 1383782400000 \"\\x5cN\" \"C:\\x5cnew\"\n"
-                   "2: 1383782400001 \"NULL\" \"a\\x5c\"\n");
+                   "1: 1383782400000 \"\\\\N\" \"C:\\\\new\"\n"
+                   "2: 1383782400001 \"NULL\" \"a\\\\\"\n");
 }
 
 /* Nothing in a file tells C:\new, written as it is, from a C: and a newline. */
@@ -316,9 +316,9 @@ static void test_escapes_without_a_word(void **state)
     expect(
         IMPORT_CSV,
         TEXT("1383782400000,u\\1,C:\\new\n1383782400000,\\N,a\n1383782400000,\"\\N\",\"a\"\n1383782400000,\"u\",\\N\n"),
-        "1: 1383782400000 \"u\\x5c1\" \"C:\\x5cnew\"\n"
+        "1: 1383782400000 \"u\\\\1\" \"C:\\\\new\"\n"
         "2: user (column 2) is NULL\n"
-        "3: 1383782400000 \"\\x5cN\" \"a\"\n"
+        "3: 1383782400000 \"\\\\N\" \"a\"\n"
         "4: item (column 3) is NULL\n");
 }
 

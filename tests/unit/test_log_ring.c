@@ -67,6 +67,7 @@ static pid_t start(void (*run)(void), int *out)
     if (child == 0) {
         const struct rlimit none = {0, 0};
         setrlimit(RLIMIT_CORE, &none);
+        alarm(120); /* if the test has ended before it */
         signal(SIGPIPE, SIG_IGN);
         signal(SIGABRT, SIG_DFL); /* cmocka has its own */
         signal(SIGSEGV, SIG_DFL);
@@ -125,7 +126,7 @@ static void log_and_fault(void)
 static void log_and_fail(void)
 {
     log_some();
-    log_last("unseen: the end");
+    log_last("the end");
     _exit(1);
 }
 
@@ -221,7 +222,7 @@ static void log_to_none(void)
     do {
         log_ring_look(&state); /* also the thread has seen that it can't write */
     } while (state.lost == 0);
-    log_last("unseen: the end");
+    log_last("the end");
 }
 
 static void log_to_the_gone(void)

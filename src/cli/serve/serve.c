@@ -379,9 +379,7 @@ static int serve(struct serve_config *config, struct err *err)
 /* As cli_fail(), behind what was logged; a reader that stands can't keep the process from its end. */
 static int fail(const struct err *err)
 {
-    char text[sizeof "unseen: " + sizeof err->text];
-    snprintf(text, sizeof text, "unseen: %s", err->text);
-    log_last(text);
+    log_last(err->text);
     return EXIT_FAILED;
 }
 
@@ -407,6 +405,8 @@ int cli_serve(int argc, char **argv)
     if (rc == 0) {
         rc = cli_options_zone(&config.cfg, &err);
     }
+    log_set_level((enum log_level)config.cfg.log_level);
+    log_set_format((enum log_format)config.cfg.log_format);
     config.port = port;
     config.front_only = front_only;
     config.begin_new = begin_new;
@@ -417,10 +417,9 @@ int cli_serve(int argc, char **argv)
         rc = serve_rados_check(&config.cfg, &err);
     }
     if (rc < 0) {
-        cli_fail(&err);
+        (void)fail(&err);
         return EXIT_CONFIG;
     }
-    log_set_level((enum log_level)config.cfg.log_level);
     exit_code = serve(&config, &err) < 0 ? fail(&err) : EXIT_GOOD;
     config_forget_changes(&config.cfg);
     return exit_code;

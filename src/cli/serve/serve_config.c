@@ -165,5 +165,6 @@ int serve_config_reload(struct serve_config *c, struct server *server, struct er
                  need_restart);
     }
     log_set_level((enum log_level)config_now(&c->cfg)->log_level);
+    log_set_format((enum log_format)config_now(&c->cfg)->log_format);
     return changed;
 }
