@@ -28,7 +28,7 @@ struct client {
     bool whole;       /* it is for all of what is waited for; else for each silence */
     int64_t until_us; /* of the stopwatch: when the patience for what was begun ends, if whole */
     bool tried;       /* what there was of the answer was read since that began */
-    size_t reply_max; /* 0: none */
+    size_t reply_max;
 };
 
 static int lost(struct client *c, const char *what, struct err *err)
@@ -202,7 +202,7 @@ static int tell_large(const struct client *c, struct err *err)
 
 static int receive(struct client *c, struct err *err)
 {
-    if (c->reply_max > 0 && c->in.len >= c->reply_max) {
+    if (c->in.len >= c->reply_max) {
         return tell_large(c, err);
     }
     if (c->tried && is_late(c)) { /* also if it never stops sending */
@@ -339,8 +339,14 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
     return rc;
 }
 
-static int open_client(const char *address, const struct tls_files *tls, int patience_ms, size_t reply_max,
-                       struct client **client, struct err *err)
+static void bound_reply(struct client *c, size_t max)
+{
+    c->reply_max = max;
+    c->arena.limit = max; /* of items, which take more here than on the way */
+}
+
+static int open_client(const char *address, const struct tls_files *tls, int patience_ms, struct client **client,
+                       struct err *err)
 {
     struct client *c = *client = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -349,8 +355,7 @@ static int open_client(const char *address, const struct tls_files *tls, int pat
     c->stream.fd = -1;
     c->tls = tls;
     client_be_patient(c, patience_ms);
-    c->reply_max = reply_max;
-    c->arena.limit = reply_max; /* of items, which take more here than on the way */
+    bound_reply(c, CLIENT_ANSWER_MAX); /* until it has greeted */
     snprintf(c->address, sizeof c->address, "%s", address);
     return strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
 }
@@ -358,7 +363,7 @@ static int open_client(const char *address, const struct tls_files *tls, int pat
 int client_connect(const char *address, const char *password, struct client **client, struct err *err)
 {
     struct client *c;
-    int rc = open_client(address, &files, CLIENT_CONNECT_MS, 0, &c, err);
+    int rc = open_client(address, &files, CLIENT_CONNECT_MS, &c, err);
     if (rc == 0) {
         client_bound_silence(c, CLIENT_SILENCE_MS);
         rc = greet(c, user() != NULL ? user() : "default", password != NULL ? password : "", err);
@@ -367,6 +372,7 @@ int client_connect(const char *address, const char *password, struct client **cl
         client_close(c);
         return rc;
     }
+    bound_reply(c, CLIENT_REPLY_MAX);
     *client = c;
     return 0;
 }
@@ -374,7 +380,7 @@ int client_connect(const char *address, const char *password, struct client **cl
 int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err)
 {
     struct client *c;
-    int rc = open_client(address, &how->tls, how->patience_ms, how->reply_max, &c, err);
+    int rc = open_client(address, &how->tls, how->patience_ms, &c, err);
     if (rc == 0) {
         rc = greet(c, how->user[0] != '\0' ? how->user : "default", how->password, err);
     }
@@ -383,6 +389,7 @@ int client_connect_as(const char *address, const struct client_how *how, struct 
         return rc;
     }
     c->tls = NULL; /* the caller's */
+    bound_reply(c, how->reply_max > 0 ? how->reply_max : CLIENT_REPLY_MAX);
     *client = c;
     return 0;
 }

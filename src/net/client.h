@@ -14,8 +14,9 @@ struct client;
 
 enum {
     CLIENT_CONNECT_MS = 5 * 1000,
-    CLIENT_SILENCE_MS = 60 * 1000,   /* a server that says nothing for this long is taken for dead */
-    CLIENT_ANSWER_MAX = 1024 * 1024, /* for reply_max, where answers are short */
+    CLIENT_SILENCE_MS = 60 * 1000,       /* a server that says nothing for this long is taken for dead */
+    CLIENT_ANSWER_MAX = 1024 * 1024,     /* for reply_max, where answers are short; of HELLO's in any case */
+    CLIENT_REPLY_MAX = 64 * 1024 * 1024, /* where none is said: a user of 25 million plays, as a replica fetches them */
 };
 
 /* What client_connect() needs of the configuration: over TLS whom to trust and, where it has one, its own certificate;
@@ -24,7 +25,9 @@ enum {
  * next call. Returns 0, or the error of a file that can't be read. */
 int client_prepare(const struct config *cfg, const char **password, struct err *err);
 
-/* Connects to "host:port", "[v6]:port", "tls://host:port" or "unix:/path" and says HELLO 3; password "" or NULL: none.
+/* No reply takes more than CLIENT_REPLY_MAX, whoever sends it: what is longer is an error, as soon as so much has come.
+ *
+ * Connects to "host:port", "[v6]:port", "tls://host:port" or "unix:/path" and says HELLO 3; password "" or NULL: none.
  * The text of an error names the address. ERR_LOADING: the server is still recovering. */
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
 void client_close(struct client *c);
@@ -35,7 +38,7 @@ struct client_how {
     const char *user, *password; /* "": `default`; none */
     struct tls_files tls;
     int patience_ms;
-    size_t reply_max; /* bytes of one reply, and of what its items take; more is ERR_SYSTEM. 0: no bound */
+    size_t reply_max; /* bytes of one reply, and of what its items take; more is ERR_SYSTEM. 0: CLIENT_REPLY_MAX */
 };
 int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err);
 

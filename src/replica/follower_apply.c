@@ -193,7 +193,7 @@ static int apply_user(struct apply *a, const struct feed_event *e, struct err *e
     struct follower *f = a->f;
     const struct reply *reply;
     const struct slice words[] = {slice_str("REPLICA"), slice_str("USER"), e->user};
-    int rc = f->users == NULL ? follower_open(f, &f->users, err) : 0;
+    int rc = f->users == NULL ? follower_open(f, 0, &f->users, err) : 0;
     if (rc < 0 || (rc = client_queue(f->users, words, 3, err)) < 0 ||
         (rc = follower_reply(f, f->users, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
         return rc;
@@ -213,7 +213,7 @@ static int apply_user(struct apply *a, const struct feed_event *e, struct err *e
 static int apply_pool(struct apply *a, const struct feed_event *e, struct err *err)
 {
     struct follower *f = a->f;
-    int rc = f->users == NULL ? follower_open(f, &f->users, err) : 0;
+    int rc = f->users == NULL ? follower_open(f, 0, &f->users, err) : 0;
     return rc < 0 || f->r->dedup->pools == NULL ? rc : follower_take_pool(f, f->users, e->user, err);
 }
 

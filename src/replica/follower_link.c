@@ -41,10 +41,10 @@ int follower_reply(struct follower *f, struct client *c, int64_t ms, const struc
     return ready < 0 ? ready : client_read(c, reply, err);
 }
 
-int follower_open(struct follower *f, struct client **client, struct err *err)
+int follower_open(struct follower *f, size_t reply_max, struct client **client, struct err *err)
 {
     heartbeat_excuse(&f->heartbeat); /* a name server may take its time */
-    int rc = reach_connect(&f->r->reach, f->address, FOLLOWER_PATIENCE_MS, 0, client, err);
+    int rc = reach_connect(&f->r->reach, f->address, FOLLOWER_PATIENCE_MS, reply_max, client, err);
     heartbeat_now(&f->heartbeat);
     if (rc == 0) {
         client_bound_silence(*client, FOLLOWER_CHUNK_MS);
@@ -297,7 +297,7 @@ int follower_connect(struct follower *f, struct err *err)
     struct hello hello;
     struct store_node now;
     const struct reply *answer;
-    int rc = follower_open(f, &f->client, err);
+    int rc = follower_open(f, FOLLOWER_REPLY_MAX, &f->client, err);
     if (rc < 0 || (rc = say_hello(f, &hello, &answer, err)) < 0) {
         return rc;
     }

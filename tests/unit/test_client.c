@@ -53,20 +53,26 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static struct client *begin(struct server *s, bool (*play)(int fd), int patience_ms, size_t reply_max)
+static void listen_at(struct server *s, char text[64])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof address;
-    char text[64];
-    struct client *client;
-    struct err err;
-    *s = (struct server){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .play = play};
+    *s = (struct server){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     assert_int_equal(bind(s->listener, (struct sockaddr *)&address, len), 0);
     assert_int_equal(listen(s->listener, 1), 0);
     assert_int_equal(getsockname(s->listener, (struct sockaddr *)&address, &len), 0);
     s->port = ntohs(address.sin_port);
+    snprintf(text, 64, "127.0.0.1:%d", s->port);
+}
+
+static struct client *begin(struct server *s, bool (*play)(int fd), int patience_ms, size_t reply_max)
+{
+    char text[64];
+    struct client *client;
+    struct err err;
+    listen_at(s, text);
+    s->play = play;
     assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
-    snprintf(text, sizeof text, "127.0.0.1:%d", s->port);
     const struct client_how how = {.user = "", .password = "", .patience_ms = ENOUGH_MS, .reply_max = reply_max};
     assert_int_equal(client_connect_as(text, &how, &client, &err), 0);
     client_be_patient(client, patience_ms);
@@ -241,6 +247,72 @@ static void refuse_large(bool (*play)(int fd))
     end(&server, client);
 }
 
+/* Before it has greeted, too, and where nothing says how long a reply may be. */
+static bool send_without_end(int fd)
+{
+    static char piece[64 * 1024];
+    char head[32];
+    snprintf(head, sizeof head, "$%zu\r\n", sizeof piece - 2);
+    memset(piece, 'x', sizeof piece - 2);
+    memcpy(piece + sizeof piece - 2, "\r\n", 2);
+    bool sent = send_text(fd, "*2147483647\r\n", 13);
+    while (sent) {
+        sent = send_text(fd, head, strlen(head)) && send_text(fd, piece, sizeof piece);
+    }
+    return false;
+}
+
+static void *greet_without_end(void *arg)
+{
+    const struct server *s = arg;
+    char bytes[4096];
+    int fd = accept(s->listener, NULL, NULL);
+    if (fd >= 0 && recv(fd, bytes, sizeof bytes, 0) > 0) {
+        send_without_end(fd);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void a_greeting_without_end_takes_no_memory(void **state)
+{
+    (void)state;
+    struct server server;
+    struct client *client;
+    struct err err = {0};
+    char text[64];
+    listen_at(&server, text);
+    for (int as = 0; as < 2; as++) { /* a service, and a subcommand */
+        const struct client_how how = {.user = "", .password = "", .patience_ms = ENOUGH_MS, .reply_max = 0};
+        assert_int_equal(pthread_create(&server.thread, NULL, greet_without_end, &server), 0);
+        most = 0;
+        alloc_fails = note_allocation;
+        int rc = as == 0 ? client_connect_as(text, &how, &client, &err) : client_connect(text, NULL, &client, &err);
+        alloc_fails = NULL;
+        assert_int_equal(rc, ERR_SYSTEM);
+        assert_non_null(strstr(err.text, "a reply of more than 1024 KiB"));
+        assert_in_range(most, 1, 4 * CLIENT_ANSWER_MAX);
+        pthread_join(server.thread, NULL);
+    }
+    close(server.listener);
+}
+
+static void no_client_is_without_a_bound(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, send_without_end, ENOUGH_MS, 0);
+    most = 0;
+    alloc_fails = note_allocation;
+    assert_int_equal(ask(client, &reply, &err), ERR_SYSTEM);
+    alloc_fails = NULL;
+    assert_non_null(strstr(err.text, "a reply of more than 65536 KiB"));
+    assert_in_range(most, 1, 4 * (size_t)CLIENT_REPLY_MAX);
+    end(&server, client);
+}
+
 static void a_long_text_takes_no_memory(void **state)
 {
     (void)state;
@@ -284,6 +356,8 @@ int main(void)
         cmocka_unit_test(pushes_without_end_are_no_answer),
         cmocka_unit_test(patience_begins_with_each_call),
         cmocka_unit_test(an_answer_that_came_in_time_is_one),
+        cmocka_unit_test(a_greeting_without_end_takes_no_memory),
+        cmocka_unit_test(no_client_is_without_a_bound),
         cmocka_unit_test(a_long_text_takes_no_memory),
         cmocka_unit_test(many_items_take_no_memory),
         cmocka_unit_test(what_fits_comes_again_and_again),
