@@ -44,6 +44,8 @@ libunseen_a_SOURCES += \
 	src/base/log.h \
 	src/base/log_ring.c \
 	src/base/log_ring.h \
+	src/base/memory_limit.c \
+	src/base/memory_limit.h \
 	src/base/module.c \
 	src/base/module.h \
 	src/base/siphash.c \

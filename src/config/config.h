@@ -95,7 +95,9 @@ struct config {
     int64_t retention;      /* full months */
     int64_t window;         /* full months before the current one; <= retention */
     double error_rate;
-    int64_t staging_memory, request_memory, wal_limit, min_free; /* bytes */
+    int64_t staging_memory;                      /* bytes; derived, where: */
+    int64_t staging_memory_auto;                 /* 1: it is auto */
+    int64_t request_memory, wal_limit, min_free; /* bytes */
     int64_t sweep_from, sweep_to;  /* minutes since local midnight, the end excluded (up to 1440); may cross midnight */
     char timezone[CONFIG_TEXT];    /* "" the system's */
     char expect_data[CONFIG_TEXT]; /* "no", "yes", or the path of a mark */
@@ -205,6 +207,7 @@ enum config_type {
     CONFIG_SECRET, /* never printed */
     CONFIG_INT,
     CONFIG_SIZE,
+    CONFIG_MEMORY, /* a size or auto: two int64_t, of which the second is 1 where the first was derived */
     CONFIG_DURATION,
     CONFIG_RATE,
     CONFIG_ENUM,
@@ -242,6 +245,10 @@ const struct config_option *config_find(const char *name); /* NULL: no such opti
 const char *config_nearest(const char *name);              /* the name that was probably meant; NULL: none is near */
 
 void config_defaults(struct config *cfg);
+
+/* What auto stands for, where the process may use so many bytes (0: that can't be told): a quarter, at least so many.
+ */
+int64_t config_auto_memory(int64_t limit, double least);
 
 /* Sets one option from its text. ERR_NOTFOUND (unknown; the nearest name is suggested), ERR_RANGE, ERR_INVALID:
  * the text names the option, the value and what was expected. "kafka_security.protocol", a name with a dot, is a

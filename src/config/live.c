@@ -19,6 +19,7 @@ static size_t field_size(const struct config_option *option)
     case CONFIG_PROPERTIES:
         return CONFIG_PROPERTIES_TEXT;
     case CONFIG_DAYTIME_RANGE:
+    case CONFIG_MEMORY:
         return 2 * sizeof(int64_t);
     case CONFIG_RATE:
         return sizeof(double);

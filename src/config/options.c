@@ -21,6 +21,9 @@ enum { NAME_MAX_LENGTH = 64 };
 
 #define FIELD(name) .offset = offsetof(struct config, name)
 
+_Static_assert(offsetof(struct config, staging_memory_auto) ==
+                   offsetof(struct config, staging_memory) + sizeof(int64_t),
+               "a CONFIG_MEMORY is two numbers side by side");
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
                "a daytime range is two fields side by side");
 
@@ -160,14 +163,16 @@ const struct config_option config_options[] = {
     },
     {
         .name = "staging_memory",
-        .type = CONFIG_SIZE,
+        .type = CONFIG_MEMORY,
         FIELD(staging_memory),
         .min = 4 * MIB,
         .max = TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .help = "Memory for plays that are not yet flushed. When it gets short the ring turns early; when it is full "
-                "and nothing is freed for a minute, writes are refused with BUSY, and questions go on.",
+        .help =
+            "Memory for plays that are not yet flushed. When it gets short the ring turns early; when it is full "
+            "and nothing is freed for a minute, writes are refused with BUSY, and questions go on. auto: a quarter of "
+            "what the process may use, by its cgroups and by the machine, and 4GiB at most.",
     },
     {
         .name = "request_memory",

@@ -9,10 +9,12 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "config/config.h"
 #include "config/kafka.h"
 
 enum { RANGE_TEXT = 96, DAY_MINUTES = 24 * 60 };
+enum { AUTO_SHARE = 4, AUTO_MOST_MIB = 4096, AUTO_UNKNOWN_MIB = 256 };
 
 struct unit {
     const char *name;
@@ -63,6 +65,7 @@ static void print_number(const struct config_option *option, double value, char 
 {
     switch (option->type) {
     case CONFIG_SIZE:
+    case CONFIG_MEMORY:
         print_units((int64_t)value, size_units, out, size);
         break;
     case CONFIG_DURATION:
@@ -74,6 +77,8 @@ static void print_number(const struct config_option *option, double value, char 
     }
 }
 
+static const char auto_word[] = "auto";
+
 void config_range_text(const struct config_option *option, char *out, size_t out_size)
 {
     out[0] = '\0';
@@ -82,8 +87,8 @@ void config_range_text(const struct config_option *option, char *out, size_t out
             const char *between = i == 0 ? "" : option->words[i + 1] == NULL ? " or " : ", ";
             len += (size_t)snprintf(out + len, out_size - len, "%s%s", between, option->words[i]);
         }
-    } else if (option->type == CONFIG_INT || option->type == CONFIG_SIZE || option->type == CONFIG_DURATION ||
-               option->type == CONFIG_RATE) {
+    } else if (option->type == CONFIG_INT || option->type == CONFIG_SIZE || option->type == CONFIG_MEMORY ||
+               option->type == CONFIG_DURATION || option->type == CONFIG_RATE) {
         char min[32], max[32];
         if (option->type == CONFIG_RATE) {
             snprintf(min, sizeof min, "%g", option->min);
@@ -92,7 +97,8 @@ void config_range_text(const struct config_option *option, char *out, size_t out
             print_number(option, option->min, min, sizeof min);
             print_number(option, option->max, max, sizeof max);
         }
-        const char *unit = option->unit != NULL ? option->unit : "", *zero = option->zero;
+        const char *unit = option->unit != NULL ? option->unit : "";
+        const char *zero = option->type == CONFIG_MEMORY ? auto_word : option->zero;
         snprintf(out, out_size, "%s%s%s to %s%s%s", zero != NULL ? zero : "", zero != NULL ? ", or " : "", min, max,
                  unit[0] != '\0' ? " " : "", unit);
     }
@@ -315,6 +321,32 @@ static int unknown(const char *name, struct err *err)
     return err_set(err, ERR_NOTFOUND, "there is no option %s; did you mean %s?", log_quote_str(name), nearest);
 }
 
+/* A quarter of what the process may use, in whole MiB: as much again may be needed at times for a slot that is flushed,
+ * and the rest is for requests, caches and SQLite. */
+int64_t config_auto_memory(int64_t limit, double least)
+{
+    const int64_t mib = 1024 * 1024, most = AUTO_MOST_MIB * mib;
+    int64_t bytes = limit > 0 ? limit / AUTO_SHARE / mib * mib : AUTO_UNKNOWN_MIB * mib;
+    bytes = bytes < most ? bytes : most;
+    return (double)bytes > least ? bytes : (int64_t)least;
+}
+
+/* "auto", or what is shown of it: "auto (64MiB)". */
+static int set_memory(int64_t out[2], const struct config_option *option, const char *value, struct err *err)
+{
+    const size_t n = sizeof auto_word - 1, len = strlen(value);
+    if (strncmp(value, auto_word, n) == 0 &&
+        (len == n || (value[n] == ' ' && value[n + 1] == '(' && value[len - 1] == ')'))) {
+        const char *from;
+        out[0] = config_auto_memory(process_memory_limit("", &from), option->min);
+        out[1] = 1;
+        return 0;
+    }
+    int code = set_units(&out[0], option, value, size_units, "a size such as 256MiB", err);
+    out[1] = code == 0 ? 0 : out[1];
+    return code;
+}
+
 int config_set(struct config *cfg, const char *name, const char *value, struct err *err)
 {
     const struct config_option *option = config_find(name);
@@ -337,6 +369,8 @@ int config_set(struct config *cfg, const char *name, const char *value, struct e
         return set_int(out, option, value, err);
     case CONFIG_SIZE:
         return set_units(out, option, value, size_units, "a size such as 256MiB", err);
+    case CONFIG_MEMORY:
+        return set_memory(out, option, value, err);
     case CONFIG_DURATION:
         if (option->zero != NULL && strcmp(value, option->zero) == 0) {
             *(int64_t *)out = 0;
@@ -364,6 +398,7 @@ void config_text(const struct config *cfg, const struct config_option *option, c
     const void *in = const_field(cfg, option);
     const int64_t *number = in;
     const double *rate = in;
+    char size[32];
     switch (option->type) {
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
@@ -382,6 +417,10 @@ void config_text(const struct config *cfg, const struct config_option *option, c
         break;
     case CONFIG_SIZE:
         print_units(*number, size_units, out, out_size);
+        break;
+    case CONFIG_MEMORY:
+        print_units(*number, size_units, size, sizeof size);
+        snprintf(out, out_size, "%s%s%s", number[1] != 0 ? "auto (" : "", size, number[1] != 0 ? ")" : "");
         break;
     case CONFIG_DURATION:
         if (option->zero != NULL && *number == 0) {

@@ -41,6 +41,7 @@ unit_tests = \
 	tests/unit/test_follower \
 	tests/unit/test_follow_file \
 	tests/unit/test_import_letters \
+	tests/unit/test_memory_limit \
 	tests/unit/test_master_keys \
 	tests/unit/test_forget_groups \
 	tests/unit/test_front_layout \

@@ -163,6 +163,36 @@ static void test_good_values(void **state)
     }
 }
 
+static void test_memory_by_itself(void **state)
+{
+    (void)state;
+    const int64_t mib = 1024 * 1024;
+    static const char *const bad[] = {"Auto", "auto ", "auto(1MiB)", "auto (1MiB", "automatic"};
+    struct config cfg = defaults(), again = defaults();
+    char text[CONFIG_VALUE_TEXT];
+    const struct config_option *option = config_find("staging_memory");
+    assert_int_equal(config_auto_memory(150 * mib + 7, 4.0 * (double)mib), 37 * mib);
+    assert_int_equal(config_auto_memory(mib, 4.0 * (double)mib), 4 * mib);
+    assert_int_equal(config_auto_memory(1 << 20 << 10, 4.0 * (double)mib), 256 * mib);
+    assert_int_equal(config_auto_memory(INT64_MAX, 4.0 * (double)mib), 4096 * mib);
+    assert_int_equal(config_auto_memory(0, 4.0 * (double)mib), 256 * mib);
+
+    assert_int_equal(config_set(&cfg, "staging_memory", "auto", NULL), 0);
+    assert_true(cfg.staging_memory >= 4 * mib && cfg.staging_memory <= 4096 * mib && cfg.staging_memory % mib == 0);
+    config_text(&cfg, option, text, sizeof text);
+    assert_int_equal(strncmp(text, "auto (", 6), 0);
+    assert_string_equal(text + strlen(text) - 2, "B)");
+    assert_int_equal(config_set(&again, "staging_memory", text, NULL), 0);
+    assert_memory_equal(&again, &cfg, sizeof cfg);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(config_set(&again, "staging_memory", bad[i], NULL), ERR_INVALID);
+    }
+    assert_memory_equal(&again, &cfg, sizeof cfg);
+    assert_int_equal(config_set(&cfg, "staging_memory", "64MiB", NULL), 0);
+    config_text(&cfg, option, text, sizeof text);
+    assert_string_equal(text, "64MiB");
+}
+
 static void test_values_that_are_kept(void **state)
 {
     (void)state;
@@ -240,10 +270,10 @@ static const struct {
     {"error_rate", "0,001", ERR_INVALID, "error_rate is \"0,001\", expected a number, 0.0001 to 0.05"},
     {"error_rate", "nan", ERR_INVALID, NULL},
     {"error_rate", "", ERR_INVALID, NULL},
-    {"staging_memory", "4194303", ERR_RANGE, "staging_memory is \"4194303\", expected 4MiB to 1TiB"},
+    {"staging_memory", "4194303", ERR_RANGE, "staging_memory is \"4194303\", expected auto, or 4MiB to 1TiB"},
     {"staging_memory", "2TiB", ERR_RANGE, NULL},
     {"staging_memory", "256MB", ERR_INVALID,
-     "staging_memory is \"256MB\", expected a size such as 256MiB, 4MiB to 1TiB"},
+     "staging_memory is \"256MB\", expected a size such as 256MiB, auto, or 4MiB to 1TiB"},
     {"staging_memory", "16777216TiB", ERR_RANGE, NULL}, /* 2^64 */
     {"staging_memory", "MiB", ERR_INVALID, NULL},
     {"request_memory", "1MiB", ERR_RANGE, NULL},
@@ -927,27 +957,17 @@ int main(int argc, char **argv)
         return config_write_sample(stdout) < 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_good_values),
-        cmocka_unit_test(test_values_that_are_kept),
-        cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_long_hosts),
-        cmocka_unit_test(test_sweep_window),
-        cmocka_unit_test(test_good_file),
-        cmocka_unit_test(test_bad_file),
-        cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_validate),
-        cmocka_unit_test(test_the_old_redis),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_a_wildcard_among_others),
-        cmocka_unit_test(test_one_second_tier),
-        cmocka_unit_test(test_sample_is_committed),
-        cmocka_unit_test(test_sample_loads),
-        cmocka_unit_test(test_sample_says_when_it_fails),
-        cmocka_unit_test(test_change),
-        cmocka_unit_test(test_change_that_only_a_restart_makes_good),
+        cmocka_unit_test(test_defaults),         cmocka_unit_test(test_good_values),
+        cmocka_unit_test(test_memory_by_itself), cmocka_unit_test(test_values_that_are_kept),
+        cmocka_unit_test(test_bad_values),       cmocka_unit_test(test_table),
+        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_long_hosts),
+        cmocka_unit_test(test_sweep_window),     cmocka_unit_test(test_good_file),
+        cmocka_unit_test(test_bad_file),         cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_validate),         cmocka_unit_test(test_the_old_redis),
+        cmocka_unit_test(test_values),           cmocka_unit_test(test_a_wildcard_among_others),
+        cmocka_unit_test(test_one_second_tier),  cmocka_unit_test(test_sample_is_committed),
+        cmocka_unit_test(test_sample_loads),     cmocka_unit_test(test_sample_says_when_it_fails),
+        cmocka_unit_test(test_change),           cmocka_unit_test(test_change_that_only_a_restart_makes_good),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/versions.h"
@@ -91,6 +92,23 @@ static void log_start(const struct config *cfg, bool front_only)
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
     }
+}
+
+/* What the options allow, beside what the process may use: beyond that the kernel ends it, and again at each start. */
+static void compare_memory(const struct config *cfg)
+{
+    const char *from;
+    int64_t limit = process_memory_limit("", &from);
+    int64_t sum =
+        cfg->staging_memory + cfg->request_memory + cfg->history_memory + cfg->pool_memory + cfg->session_memory;
+    if (limit == 0 || sum <= limit) {
+        return;
+    }
+    log_warn("the options allow more memory than the process may use, set staging_memory = auto or less",
+             "limit=%" PRId64 " of=%s sum=%" PRId64 " staging_memory=%" PRId64 " request_memory=%" PRId64
+             " history_memory=%" PRId64 " pool_memory=%" PRId64 " session_memory=%" PRId64,
+             limit, from, sum, cfg->staging_memory, cfg->request_memory, cfg->history_memory, cfg->pool_memory,
+             cfg->session_memory);
 }
 
 static void log_ready(const struct dedup *dedup, const struct server *server, int64_t started_us)
@@ -234,6 +252,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         return rc;
     }
     log_start(cfg, config->front_only); /* not before: whoever can't start says why in one line */
+    compare_memory(cfg);
     dedup_init(dedup, store, cfg);
     rc = serve_recover(config, server, dedup, early, signals, err);
     if (rc == 1) {
