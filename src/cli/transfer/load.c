@@ -33,7 +33,8 @@ static const char help[] =
     "Users are united with what is there: afterwards an item is hidden that either has hidden. Each user comes in\n"
     "as a whole. Loading twice changes nothing, so an interrupted load is just repeated. What can't be loaded at the\n"
     "moment (-BUSY) is tried again, until nothing could be loaded for ten minutes. A user who was forgotten here\n"
-    "comes back with a file that has them: forget them there too, before the export, or here again.\n\n"
+    "does not come back with an older file: only months after that of the FORGET are taken. A single item that was\n"
+    "forgotten here and that the file has is seen again: forget it once more.\n\n"
     "Options:\n"
     "      --to ADDRESS       load into the server at host:port, tls://host:port or unix:/path; its password is\n"
     "                         requirepass of the configuration, or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
@@ -44,7 +45,7 @@ static const char help[] =
     "Examples:\n"
     "  unseen load users.unseen\n"
     "  unseen load --to 10.0.0.7:7979 shard0.unseen shard1.unseen\n"
-    "  ssh other unseen export - | unseen load -\n";
+    "  ssh old runuser -u unseen -- unseen export - | unseen load --to 127.0.0.1:7979 -\n";
 
 enum { SHOWN_MAX = 20 /* of the users that are listed; JSON has all */ };
 
