@@ -186,6 +186,20 @@ static bool line_quote(struct line *l, struct slice text)
     return line_adds(l, "\"") && fits;
 }
 
+/* Ids in hexadecimal and versions are text, also those that look like a number: a name has one type. */
+static bool is_text(struct slice name)
+{
+    static const char *const texts[] = {"seed",   "node",    "run",        "replica", "version",
+                                        "sqlite", "libuv",   "xxhash",     "zstd",    "http_parser",
+                                        "llhttp", "jansson", "librdkafka", "librados"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (slice_eq(name, slice_str(texts[i]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A number as JSON has them; what else stands without quotes is text there. */
 static bool is_number(struct slice t)
 {
@@ -247,7 +261,8 @@ static bool line_field(struct line *l, const struct field *f, enum log_format as
         fits = line_adds(l, " ") && line_add(l, f->whole.data, f->whole.len);
     } else {
         fits = line_adds(l, ",") && line_quote(l, f->name) && line_adds(l, ":") &&
-               (f->quoted || is_number(f->value) ? line_add(l, f->value.data, f->value.len) : line_quote(l, f->value));
+               (f->quoted || (is_number(f->value) && !is_text(f->name)) ? line_add(l, f->value.data, f->value.len)
+                                                                        : line_quote(l, f->value));
     }
     if (!fits) {
         l->len = before;

@@ -146,7 +146,8 @@ def test_json(make_server):
         c.command("PLAYED", 'a "b"\xff', "x")
     assert server.stop() == 0
     lines = [json.loads(line) for line in server.log().splitlines()]
-    assert lines[0]["message"] == "unseen" and lines[0]["pid"] == server.process.pid
+    begun = next(line for line in lines if line["message"] == "unseen")
+    assert begun["pid"] == server.process.pid and isinstance(begun["jansson"], str)
     assert lines[-1]["message"] == "stopped" and set(lines[-1]) == {"time", "level", "message"}
 
 

@@ -105,6 +105,8 @@ static void test_numbers_and_words(void **state)
          log_error("m", "a=-12 b=0 c=1.50 d=007 e=1. f=- g=00ff h=1e5 i=yes j= k=18446744073709551615"));
     assert_non_null(strstr(said, ",\"a\":-12,\"b\":0,\"c\":1.50,\"d\":\"007\",\"e\":\"1.\",\"f\":\"-\",\"g\":\"00ff\","
                                  "\"h\":\"1e5\",\"i\":\"yes\",\"j\":\"\",\"k\":18446744073709551615}"));
+    SAID(LOG_FORMAT_JSON, log_error("m", "seed=12345678 jansson=2.14 node=\"7\" seeds=1"));
+    assert_non_null(strstr(said, ",\"seed\":\"12345678\",\"jansson\":\"2.14\",\"node\":\"7\",\"seeds\":1}"));
     SAID(LOG_FORMAT_JSON, log_error("nothing \"else\"", ""));
     assert_string_equal(said + strlen("{\"time\":\"") + TIME,
                         "\",\"level\":\"error\",\"message\":\"nothing \\\"else\\\"\"}");
