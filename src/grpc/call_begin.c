@@ -1,4 +1,5 @@
 /* What a call's headers say: what is asked for, how its messages come, and who asks. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -168,7 +169,12 @@ void call_begin(struct call *call)
     call->since_ms = s->called_ms = clock_mono_ms();
     call->deadline_us = call->has_timeout ? call->arrived_us + call->timeout_us : 0;
     call->prefix = call->is_plain ? 0 : GRPC_PREFIX;
-    if (!call->is_post || !is_ours(call)) {
+    if (call->header_bytes > GRPC_HEADERS_MAX) {
+        char text[96];
+        snprintf(text, sizeof text, "the metadata has %zu bytes, expected %d at most", call->header_bytes,
+                 GRPC_HEADERS_MAX);
+        call_refuse(call, GRPC_RESOURCE_EXHAUSTED, text);
+    } else if (!call->is_post || !is_ours(call)) {
         call->refused = call->is_post ? 415 : 405;
         call->is_plain = false; /* which has no body to say more */
         call_refuse(call, GRPC_UNKNOWN, "no call of gRPC");

@@ -17,6 +17,9 @@
     }
 #define NV_FIXED(name, value) NV(name, value, NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
+/* A reset that clients of gRPC tell as RESOURCE_EXHAUSTED. */
+#define NO_ROOM NGHTTP2_ENHANCE_YOUR_CALM
+
 enum {
     /* Of headers that are sent. What is received has HTTP/2's own 4,096: not every client follows another. */
     TABLE = 1024,
@@ -80,10 +83,11 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return 0;
     }
     struct call *call = call_new(user, frame->hd.stream_id);
-    if (call == NULL) {
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (call != NULL) {
+        nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
+    } else {
+        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NO_ROOM);
     }
-    nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
     return 0;
 }
 
@@ -98,7 +102,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     }
     call->header_bytes += name_len + value_len + 32;
     if (call->header_bytes > GRPC_HEADERS_MAX) {
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        return 0; /* what came before says enough to refuse it */
     }
     call_header(call, slice_of((const char *)name, name_len), slice_of((const char *)value, value_len));
     return 0;
@@ -295,7 +299,7 @@ void h2_reply(struct call *call)
 
 void h2_cancel(struct call *call)
 {
-    nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_INTERNAL_ERROR);
+    nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream, NO_ROOM);
     conn_touch(&call->conn->conn);
 }
 

@@ -9,7 +9,7 @@
 #include "http/server.h"
 #include "http/submit.h"
 
-enum { GET_ITEMS = 1000, GET_ITEMS_MAX = 10000, NUMBER_TEXT = 24 };
+enum { GET_ITEMS = 1000, GET_ITEMS_MAX = ITEMS_MAX, NUMBER_TEXT = 24 };
 
 /* --- changes --- */
 

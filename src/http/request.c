@@ -260,8 +260,8 @@ static void add_head(const struct http_conn *s, struct buf *to)
 /* Whether there is room for it beside what others hold. Its request, which goes now, had room before. */
 static bool fits(struct http_conn *s)
 {
-    if (s->rq.out.len <= HTTP_ANSWER_SMALL) {
-        return true;
+    if (s->rq.out.len <= HTTP_ANSWER_SMALL || s->rq.out.len <= s->conn.extra) {
+        return true; /* it needs none, or was given it before it was made */
     }
     conn_charge(&s->conn, s->conn.extra); /* with the answers before it that are not sent yet */
     return conn_has_room(&s->conn, BUDGET_REPLY, s->rq.out.len);

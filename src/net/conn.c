@@ -401,8 +401,25 @@ static void look_at_overdraft(struct conn *c)
     }
 }
 
+/* While the worker stops: nothing is under way for it, and its peer reads nothing of what it was told. */
+static bool is_deaf(struct conn *c)
+{
+    size_t left = c->sending.len > 0 ? uv_stream_get_write_queue_size(&c->uv.stream) : 0;
+    if (!c->worker->stopping || c->refs > 1 || left != c->deaf_left || c->active_ms != c->deaf_ms) {
+        c->deaf_left = left;
+        c->deaf_ms = c->active_ms;
+        c->deaf_ticks = 0;
+        return false;
+    }
+    return ++c->deaf_ticks > CONN_LINGER_TICKS;
+}
+
 void conn_tick(struct conn *c, int64_t now)
 {
+    if (c->state != CONN_CLOSING && is_deaf(c)) {
+        conn_end(c, CONN_END_STOPPING);
+        return;
+    }
     if (c->state == CONN_FINISHING && c->shut && --c->linger <= 0) {
         conn_abort(c);
     }

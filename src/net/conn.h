@@ -54,7 +54,7 @@ enum {
     CONN_RATE_LEAST = 64,               /* and a second for so many KiB that it has sent or read */
     CONN_PATIENCE_SHAKE_MS = 10 * 1000, /* for a handshake of TLS */
     CONN_PATIENCE_STRANGE_MS = 1000,    /* for who has not logged in and holds memory that others of them wait for */
-    CONN_LINGER_TICKS = 2,              /* seconds for the peer to close, once all is said */
+    CONN_LINGER_TICKS = 2,              /* seconds for the peer to close, once all is said; and to read, at a stop */
     CONN_QUOTA = 1024,                  /* requests in a row, */
     CONN_QUOTA_SHORT = 32,              /* and while others wait for their turn */
     CONN_ADDRESS = 128,
@@ -163,6 +163,9 @@ struct conn {
     bool choked;         /* stopped because replies were not read */
     bool overdraft;      /* see budget.h */
     int linger;
+    int deaf_ticks;     /* that the peer has neither sent nor read anything while the worker stops, since it had */
+    size_t deaf_left;   /* so much to read, */
+    int64_t deaf_ms;    /* and last sent something then */
     int64_t partial_ms; /* since when a request is half-sent; 0: none */
     int64_t unread_ms;  /* since when replies are with libuv, */
     size_t unread;      /* and how many bytes those were */
