@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "dedup/asker_impl.h"
 #include "dedup/pool_match.h"
+#include "store/memos.h"
 
 _Static_assert(sizeof(struct asker_load) <= ASKER_LOAD_BYTES, "what a begun question takes");
 
@@ -404,6 +405,22 @@ static int keep_months(struct asker *a, struct store_month_info *out, int max, i
         }
     }
     return n;
+}
+
+int asker_memo(struct asker *a, const char *name, struct buf *value, struct err *err)
+{
+    const struct store *store = a->dedup->store;
+    int n = 0;
+    if (store->memos == NULL) {
+        return 0;
+    }
+    struct store_reader *reader = take_reader(a, &n, err);
+    if (reader == NULL) {
+        return n < 0 ? n : err_set(err, ERR_BUSY, "the store has %d questions already", ASKER_READERS);
+    }
+    int result = store->memos->read(reader, name, value, err);
+    a->idle[a->n_idle++] = reader;
+    return result;
 }
 
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/calendar.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -227,5 +228,8 @@ static inline bool dedup_over_error_rate(const struct dedup *d, double error)
 /* The stored months, newest first; see store_admin_ops.months; ERR_ABSENT when the store keeps none. An asker that
  * leaves what is cold answers as of the last time that they were in memory; ERR_BUSY: they never were. */
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err);
+
+/* Appends a value that the store keeps (store/memos.h); nothing where it has none. ERR_IO, ERR_NOMEM, ERR_BUSY. */
+int asker_memo(struct asker *a, const char *name, struct buf *value, struct err *err);
 
 #endif

@@ -1,6 +1,6 @@
 # Turns a text file into C: awk -v name=page -f embed.awk FILE makes a header with `static const char embedded_page[]`.
 {
-    gsub(/\\/, "\\\\")
+    gsub(/\\/, "&&")
     gsub(/"/, "\\\"")
     body = body "    \"" $0 "\\n\"\n"
 }

@@ -30,7 +30,9 @@ libunseen_a_SOURCES += \
 	src/http/status.c \
 	src/http/submit.c \
 	src/http/submit.h \
+	src/http/spans.c \
 	src/http/timeline.c \
+	src/http/spans.h \
 	src/http/timeline.h \
 	src/http/version.c \
 	src/http/version.h

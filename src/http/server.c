@@ -41,6 +41,8 @@ void http_free(struct http *http)
     if (http != NULL) {
         free(http->items);
         buf_free(&http->last_word);
+        buf_free(&http->kept.texts[0]);
+        buf_free(&http->kept.texts[1]);
         free(http);
     }
 }

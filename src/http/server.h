@@ -2,12 +2,16 @@
 #ifndef UNSEEN_HTTP_SERVER_H
 #define UNSEEN_HTTP_SERVER_H
 
+#include <stdatomic.h>
+
 #include "base/log.h"
 #include "http/http.h"
 #include "http/metrics.h"
 #include "http/parser.h"
+#include "http/spans.h"
 #include "http/timeline.h"
 #include "service/account.h"
+#include "store/memos.h"
 
 /* Beside what its worker has; touched on that thread alone. */
 struct http {
@@ -16,6 +20,14 @@ struct http {
 
     struct http_meter meter;
     struct timeline timeline;
+    struct spans spans;
+    struct {                        /* spans kept in the store, api_timeline.c */
+        struct store_memo memos[2]; /* a day, a month */
+        struct buf texts[2];
+        _Atomic int under_way; /* memos that the store has */
+        _Atomic bool failed;   /* one of the last ones */
+        bool read, told;       /* what was kept is here; that reading or keeping fails was logged */
+    } kept;
 
     /* For the request at hand. */
     struct head head;

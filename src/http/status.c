@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@
 #include "replica/replica.h"
 #include "service/account.h"
 #include "service/health.h"
+#include "service/slowlog.h"
 #include "store/admin.h"
 #include "store/stats.h"
 
@@ -199,15 +201,25 @@ static json_t *recent(const struct timeline *t, const struct timeline_mark *now)
     return timeline_point_json(&point);
 }
 
-/* How much larger the data has become within the last hour, as far as that is known. */
+/* How much larger the data has become within the last hour; null until an hour is known: a start, a load or an import
+ * says little of a day. */
 static json_t *growth(const struct timeline *t, const struct timeline_mark *now)
 {
+    enum { LATE_MS = 2 * TIMELINE_STEP_MS }; /* marks are a step apart, and a little late */
     const struct timeline_mark *from = timeline_data(t, now->mono_ms);
-    if (from == NULL || from->mono_ms == now->mono_ms || now->data_bytes == 0) {
+    if (from == NULL || now->mono_ms - from->mono_ms < TIMELINE_MS - LATE_MS || now->data_bytes == 0) {
         return json_null();
     }
     return json_pack("{s:I, s:f}", "bytes", (json_int_t)(now->data_bytes - from->data_bytes), "seconds",
                      (double)(now->mono_ms - from->mono_ms) / 1000);
+}
+
+/* What this UTC day was asked, and how many candidates were kept away. */
+static json_t *today(const struct http *h, const struct timeline_mark *now)
+{
+    struct span_today t = spans_today(&h->spans, now, clock_wall_ms());
+    return json_pack("{s:I, s:I, s:I}", "questions", (json_int_t)t.questions, "candidates", (json_int_t)t.candidates,
+                     "hidden", (json_int_t)t.hidden);
 }
 
 /* Of all questions since the start: candidates that are expected to be hidden wrongly, and how many may be. */
@@ -264,6 +276,38 @@ static json_t *warnings(const struct http_request *rq)
                                      log_level_name(lines[i].level), "text", text_of(lines[i].text)));
     }
     return list;
+}
+
+/* Which node this is: its machine and its folder; null where it has none. */
+static json_t *node_of(const struct http_request *rq)
+{
+    char host[256] = "";
+    bool folder = rq->cfg->store == STORE_ENGINE_SQLITE && (rq->dedup == NULL || rq->dedup->store->admin != NULL);
+    gethostname(host, sizeof host - 1);
+    return json_pack("{s:o, s:o}", "host", text_of(host), "folder", folder ? text_of(rq->cfg->data) : json_null());
+}
+
+static void add_slow(void *arg, size_t n, const struct slow *entry)
+{
+    (void)n;
+    if (entry != NULL) {
+        size_t at = 0;
+        struct slice name = {0};
+        slowlog_next_arg(entry, &at, &name); /* what it was about stays in SLOWLOG, which asks for more rights */
+        json_array_append_new(arg, json_pack("{s:I, s:f, s:o, s:s}", "at", (json_int_t)entry->at_ms, "ms",
+                                             (double)entry->us / 1000, "command", json_from_id(name), "address",
+                                             entry->address));
+    }
+}
+
+/* The last slow commands by name, the newest first. */
+static json_t *slow(const struct http_request *rq)
+{
+    enum { SHOWN = 5 };
+    json_t *list = json_array();
+    slowlog_each(SHOWN, add_slow, list);
+    return json_pack("{s:I, s:I, s:o}", "slower_than_ms", (json_int_t)config_now(rq->cfg)->slowlog_ms, "entries",
+                     (json_int_t)slowlog_len(), "last", list);
 }
 
 /* Who follows this primary, how far. */
@@ -332,16 +376,18 @@ enum http_outcome get_status(struct http_request *rq)
     const struct timeline *t = &rq->http->timeline;
     health_look(rq->pool, &health);
     http_timeline_look(rq->conn->conn.worker, &now);
-    json_write(&rq->out, json_pack("{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                   "s:o, s:o, s:o, s:o, s:o, s:o}",
-                                   "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-                                   (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble",
-                                   health.cause, "degraded", health.degraded, "clients",
-                                   (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
-                                   "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
-                                   growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
-                                   backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),
-                                   "front", front(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
-                                   kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings(rq)));
+    json_write(
+        &rq->out,
+        json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                  "s:o, s:o, s:o, s:o, s:o, s:o}",
+                  "version", UNSEEN_VERSION, "node", node_of(rq), "slow", slow(rq), "today", today(rq->http, &now),
+                  "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->pool->started_wall_ms, "ready",
+                  health.ready, "trouble", health.cause, "degraded", health.degraded, "clients",
+                  (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
+                  (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
+                  "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures",
+                  figures(rq), "migration", migration(rq), "mirror", mirror(rq), "front", front(rq), "feed", feed(rq),
+                  "replication", replication(rq), "kafka", kafka(rq), "tls_certificate_expires", certificate(rq),
+                  "warnings", warnings(rq)));
     return HTTP_DONE;
 }

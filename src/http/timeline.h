@@ -21,7 +21,7 @@ enum {
 struct timeline_mark {
     int64_t mono_ms;
     uint64_t questions, candidates, unseen, writes, errors;
-    uint64_t data_bytes;                /* what the data takes on disk; 0: not known */
+    uint64_t data_bytes;                /* what the files take on disk, without their logs; 0: not known */
     struct bucket_sums asked, recorded; /* how long questions and writes took */
 };
 

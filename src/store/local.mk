@@ -76,6 +76,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/import_work.h \
 	src/store/sqlite/history/import_write.c \
 	src/store/sqlite/staging/session_snapshot.c \
+	src/store/sqlite/staging/memos.c \
 	src/store/sqlite/history/merge.c \
 	src/store/sqlite/staging/feed.c \
 	src/store/sqlite/staging/feed.h \
@@ -204,6 +205,7 @@ libunseen_a_SOURCES += \
 	src/store/rados/writes.c \
 	src/store/ring.h \
 	src/store/saved_sessions.h \
+	src/store/memos.h \
 	src/store/stats.c \
 	src/store/stats.h \
 	src/store/store.c \

@@ -345,6 +345,7 @@ struct store {
     const struct store_node_ops *node;           /* store/node.h */
     const struct store_copy_ops *copy;           /* store/copy.h */
     const struct store_pools_ops *pools;         /* store/pools.h */
+    const struct store_memos_ops *memos;         /* store/memos.h */
 };
 
 /* What a command answers whose capability is NULL: ERR_ABSENT, `the store "memory" keeps no ring`. what: "ring". */

@@ -10,8 +10,10 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import jsonschema
@@ -97,7 +99,7 @@ def test_true_figures_that_go_on_by_themselves(served, browser):
         browser.get(served.page)
         wait(lambda: text(browser, "state") == "healthy", browser)
         wait(lambda: slot_row(browser, 0)[1:4] == ["open", "2", "1"], browser)
-        assert len(browser.find_elements(By.CSS_SELECTOR, "#wheel path")) == 6
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#wheel path.slot")) == 6
         assert "Nothing was flushed yet" in text(browser, "months-note")
 
         # Without a reload: another play, then a flush.
@@ -128,8 +130,92 @@ def test_has_this_user_seen_this_item(served, browser):
     ask(browser, "u1", "sent")
     wait(lambda: "among the last items sent" in text(browser, "answer"), browser)
     ask(browser, "u1", "new")
-    wait(lambda: text(browser, "answer") == "Unseen: new may be shown to u1", browser)
-    assert browser.title == "Unseen"
+    wait(lambda: text(browser, "answer").startswith("Unseen: new may be shown to u1"), browser)
+    assert browser.title.endswith(" · primary · Unseen")
+
+
+def test_a_user_and_many_candidates(served, browser):
+    """What is remembered, why each pasted item is hidden; the address leads there again."""
+    with served.client() as c:
+        c.command("PLAYED", "u 1%", "old")
+        c.command("RING", "FLUSH")
+        c.command("PLAYED", "u 1%", "new", "newer")
+        c.command("DELIVERED", "u 1%", "sent")
+    browser.get(served.page)
+    ask(browser, "u 1%", "old\nnew\nsent\nnever")
+    wait(lambda: "1 of 4 may be shown to u 1%" in text(browser, "answer"), browser)
+    assert [row for row in shown(browser, "#why tr:not(.more)")] == ["old\tseen", "new\tseen", "sent\tseen", "never\tunseen"]
+    assert "the filter of 2026-11" in shown(browser, "#why .more")[0]
+    assert "2 plays in the ring, 1 delivery" in text(browser, "remembered")
+    assert shown(browser, "#user-months tbody tr")[0].split("\t")[:2] == ["2026-11", "1"]
+    address = browser.current_url
+    ask(browser, "stranger", "")
+    wait(lambda: text(browser, "answer") == "Nothing is remembered of stranger.", browser)
+    browser.get("about:blank")
+    browser.get(address)
+    wait(lambda: "2 plays in the ring" in text(browser, "answer"), browser)
+    ask(browser, "u", "\n".join(f"v{n}" for n in range(201)))
+    wait(lambda: "201 items, expected at most 200" in text(browser, "answer"), browser)
+
+
+def test_a_day_and_a_month_survive_a_kill(served, browser):
+    """And what the day was worth: repeats that were kept away, over the restart."""
+    with served.client() as c:
+        c.command("PLAYED", "u", "a", "b")
+        for _ in range(3):
+            c.command("UNSEEN", "u", "a", "b", "c", "d")
+            served.advance(5 * 60 * 1000)
+            status(served)  # notes a mark at this moment
+    kept = "SELECT length(value) - length(replace(value, char(10), '')) FROM meta WHERE name = 'span_day'"
+    wait(lambda: served.sqlite("staging.db", kept).strip() in ("2", "3"))
+    before = get(served, "/v1/timeline?span=day")["points"]
+    served.kill()
+    served.start()
+    for name in ("day", "month"):
+        validate(get(served, f"/v1/timeline?span={name}"), "Timeline")
+    after = get(served, "/v1/timeline?span=day")["points"]
+    assert len(after) >= 2 and after == before[:len(after)]
+    assert sum(p["questions"] * p["seconds"] for p in after) > 1.9 and after[-1]["hidden"] == .5
+    month = get(served, "/v1/timeline?span=month")["points"]
+    assert len(month) == 1 and abs(month[0]["seconds"] - sum(p["seconds"] for p in after)) < 1
+    today = status(served)["today"]
+    assert today["candidates"] == 4 * len(after) and today["hidden"] == 2 * len(after)
+    browser.get(served.page)
+    wait(lambda: f"Today {2 * len(after)} repeats were kept away, 50 %" in text(browser, "worth"), browser)
+    browser.find_element(By.CSS_SELECTOR, "[data-span=day]").click()
+    wait(lambda: "in the last day" in browser.execute_script("return document.getElementById('rate-chart').getAttribute('aria-label')"),
+         browser)
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        get(served, "/v1/timeline?span=year")
+
+
+def test_which_node_it_is(served, browser):
+    browser.get(served.page)
+    wait(lambda: text(browser, "state") == "healthy", browser)
+    assert text(browser, "who") == f"{socket.gethostname()} · primary · {served.data}"
+    assert browser.title == f"{socket.gethostname()} · primary · Unseen"
+
+    def icon():
+        return browser.execute_script("return document.getElementById('icon').href")
+    healthy = icon()
+    served.kill()
+    wait(lambda: text(browser, "state") == "no answer" and icon() != healthy, browser)
+
+
+def test_pools_sessions_and_the_slow_log(make_server, browser):
+    port = free_port()
+    server = make_server(http=f"127.0.0.1:{port}", slowlog_slower_than="0ms")
+    with server.client() as c:
+        c.command("POOL", "SET", "today", "a", "b", "c")
+        c.command("BLOCK", "s1", "7")
+        c.command("PLAYED", "secret-user", "a")
+    browser.get(f"http://127.0.0.1:{port}/")
+    wait(lambda: "3 items in " in shown(browser, "#pools")[0] and "1 since the start" in shown(browser, "#sessions")[0], browser)
+    wait(lambda: "played" in shown(browser, "#slow")[0].lower(), browser)
+    assert "secret-user" not in browser.page_source
+    for link in shown(browser, "footer a", "e.href"):
+        with urllib.request.urlopen(link) as answer:
+            assert answer.status == 200, link
 
 
 def test_rates_and_latencies(served, browser):
@@ -374,16 +460,18 @@ def check_charts(server, browser):
         top, low, high, left, right, paths, texts = browser.execute_script("""
             const svg = document.getElementById(arguments[0] + "-chart"), grid = [...svg.querySelectorAll(".grid")], of = a => grid.map(e => +e.getAttribute(a));
             return [+svg.dataset.top, Math.max(...of("y1")), Math.min(...of("y1")), of("x1")[0], of("x2")[0],
-                    [...svg.querySelectorAll("path")].map(e => e.getAttribute("d")), [...svg.querySelectorAll("text")].map(e => e.textContent)]""", chart)
+                    [...svg.querySelectorAll("path.line")].map(e => e.getAttribute("d")), [...svg.querySelectorAll("text")].map(e => e.textContent)]""", chart)
         assert "UTC" in texts and sum(re.fullmatch(r"\d\d:\d0", t) is not None for t in texts) >= 4 and len(paths) == 2
         for field, d in zip(fields, paths):
             drawn = [tuple(map(float, piece.split())) for piece in re.split("[ML]", d)[1:]]
             expected = [p for p in told["points"] if p[field] is not None]
             assert len(drawn) == 2 * len(expected), (chart, field)
             for point, (x0, y0), (x1, y1) in zip(expected, drawn[::2], drawn[1::2]):
-                assert y0 == y1 and abs(y1 - (low - (low - high) * point[field] / top)) < 0.11
+                assert y0 == y1 and abs(y1 - (low - (low - high) * min(point[field], top) / top)) < 0.11
                 assert abs(x1 - (right - (right - left) * (told["now"] - point["at"]) / HOUR)) < 0.11
                 assert abs(x1 - x0 - (right - left) * 1000 * point["seconds"] / HOUR) < 0.21 or x0 == left  # begins earlier
+        peaks = sum(p[field] > top for field in fields for p in told["points"] if p[field] is not None)
+        assert len(shown(browser, f"#{chart}-chart .peak", "1")) == peaks <= .01 * len(fields) * len(told["points"])
     # Who points at a moment reads its value.
     browser.execute_script("""
         const svg = document.getElementById("rate-chart"), box = svg.getBoundingClientRect();
@@ -401,7 +489,7 @@ def check_store(server, browser):
     def rows():
         return dict(shown(browser, "#store-rows > div", "[e.id, e.innerText]"))
     # A list of months that isn't in memory is told as it was last read: what is of now comes with the page's next look.
-    wait(lambda: len(rows()) == 7 and "%" in rows()["sweep"], browser)
+    wait(lambda: len(rows()) == 10 and "%" in rows()["sweep"], browser)
     said, told = rows(), status(server)
     assert " free of " in said["disk"] and "Data: " in said["disk"] and " in 60 min" in said["disk"]
     assert "whole and checked" in said["backup"] and "60 min ago" in said["backup"]

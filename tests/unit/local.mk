@@ -113,6 +113,7 @@ unit_tests = \
 	tests/unit/test_server_turns \
 	tests/unit/test_sessions \
 	tests/unit/test_sieve \
+	tests/unit/test_spans \
 	tests/unit/test_staged \
 	tests/unit/test_staged_threads \
 	tests/unit/test_start \

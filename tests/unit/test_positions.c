@@ -1,5 +1,5 @@
-/* Positions of sources outside in the embedded store: never ahead of the rows, whatever a commit does. What every
- * engine keeps of them is in test_store_conformance.c. */
+/* Positions of sources outside, and small values, in the embedded store: never ahead of the rows, whatever a commit
+ * does. What every engine keeps of them is in test_store_conformance.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "store/memos.h"
 #include "store/positions.h"
 #include "tests/lib/store_calls.h"
 
@@ -179,6 +180,50 @@ static void test_lineage(void **state)
     assert_int_equal(position_of(f, STORE_LINEAGE), 7);
 }
 
+/* A small value outlives a kill; after one whose outcome isn't known the next is kept, without a restart. */
+static int keep(struct store_fixture *f, const char *value)
+{
+    int done = 0;
+    struct store_memo memo = {
+        .call = {.done = call_done, .owner = &done}, .name = "span_day", .value = slice_str(value)};
+    f->store->memos->keep(f->store, &memo);
+    wait_flag(&done);
+    return memo.call.err.code;
+}
+
+static bool is_kept(struct store_fixture *f, const char *value)
+{
+    struct buf text = {0};
+    struct err err = {0};
+    assert_int_equal(f->store->memos->read(f->reader, "span_day", &text, &err), 0);
+    bool same = slice_eq(buf_slice(&text), slice_str(value));
+    buf_free(&text);
+    return same;
+}
+
+static void test_memos(void **state)
+{
+    struct store_fixture *f = *state;
+    assert_true(is_kept(f, ""));
+    assert_int_equal(keep(f, "before"), 0);
+    assert_true(is_kept(f, "before"));
+    static const unsigned ops[] = {VFS_WRITE, VFS_SYNC};
+    static const char *const next[] = {"next", "last"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        rule(ops[i], "staging.db-wal", 1, false, VFS_EIO);
+        assert_true(keep(f, "lost") < 0);
+        vfs_fault_heal();
+        assert_true(is_kept(f, i == 0 ? "before" : "next") || is_kept(f, "lost"));
+        assert_int_equal(keep(f, next[i]), 0);
+        assert_true(is_kept(f, next[i]));
+    }
+    kill_store(f);
+    open_store(f);
+    assert_true(is_kept(f, "last"));
+    play(f, "u", "a");
+    assert_true(seen(f, "u", "a"));
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
@@ -189,6 +234,7 @@ int main(int argc, char **argv)
         TEST(test_positions_in_one_commit),
         TEST(test_positions_damaged),
         TEST(test_lineage),
+        TEST(test_memos),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -402,6 +402,7 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
         .node = &sqlite_node_ops,
         .copy = &sqlite_copy_ops,
         .pools = &sqlite_pools_ops,
+        .memos = &sqlite_memos_ops,
     };
     s->cfg = cfg;
     if (options != NULL) {

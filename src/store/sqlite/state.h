@@ -66,6 +66,7 @@ enum store_wants {
     WANTS_NEW_NODE,  /* to be another node */
     WANTS_CLOCK,     /* an administrator says what time it is */
     WANTS_POOL,      /* a pool changes */
+    WANTS_MEMO,      /* a small value to be kept */
     WANTS_RECOVERED, /* all slots are read, by a thread that may not write */
 };
 

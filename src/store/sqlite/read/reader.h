@@ -80,6 +80,9 @@ int reader_migration(struct store_reader *reader, struct store_migration_walk *w
 int reader_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                     struct err *err);
 int reader_feed_mark(struct store_reader *reader, struct slice prefix, int64_t most, uint64_t *seq, struct err *err);
+/* store/memos.h */
+int reader_memo(struct store_reader *reader, const char *name, struct buf *value, struct err *err);
+
 int reader_pools(struct store_reader *reader, int (*each)(void *arg, const struct store_pool *pool, struct err *err),
                  void (*bad)(void *arg, struct slice name, const char *what), void *arg, struct err *err);
 int reader_feed(struct store_reader *reader, const char *consumer, uint64_t after, struct feed_event *out, int max,

@@ -194,6 +194,28 @@ int reader_feed_mark(struct store_reader *r, struct slice prefix, int64_t most, 
     return result < 0 ? result : db_end_read(&r->staging, find_mark(&r->staging, prefix, most, seq, err), err);
 }
 
+int reader_memo(struct store_reader *r, const char *name, struct buf *value, struct err *err)
+{
+    struct db *db = &r->staging;
+    int result = begin(r, err);
+    if (result < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    }
+    if ((result = db_step(db, stmt, err)) == 1) {
+        struct slice found = db_column_bytes(stmt, 0);
+        result = buf_add(value, found.data, found.len);
+        sqlite3_reset(stmt);
+        if (result < 0) {
+            err_set(err, ERR_NOMEM, "out of memory");
+        }
+    }
+    return db_end_read(db, result, err);
+}
+
 struct pool_walk {
     int (*each)(void *arg, const struct store_pool *pool, struct err *err);
     void (*bad)(void *arg, struct slice name, const char *what);

@@ -8,6 +8,7 @@
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "store/memos.h"
 #include "store/migration.h"
 #include "store/pools.h"
 #include "store/positions.h"
@@ -174,6 +175,10 @@ int positions_undo(struct sqlite_store *s, struct err *err);
 
 /* pools.c (store/pools.h) */
 extern const struct store_pools_ops sqlite_pools_ops;
+
+/* memos.c (store/memos.h) */
+extern const struct store_memos_ops sqlite_memos_ops;
+void memo_work(struct sqlite_store *s, struct store_message *m);
 void pool_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
 
 /* tombstones.c (store/tombstones.h). At start, once both files are open and before threads: what was forgotten; forgets

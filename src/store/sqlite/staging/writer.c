@@ -259,6 +259,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         pool_work(s, m);
         return;
     }
+    if (m->what == WANTS_MEMO) {
+        memo_work(s, m);
+        return;
+    }
     if (m->what == WANTS_RECOVERED) {
         recover_work(s, m);
         return;
