@@ -1,5 +1,22 @@
 /* nghttp2's callbacks, and what is asked of it.
  *
+ * Bytes come in by h2_feed(), which calls back for each frame, in this order:
+ *
+ *   HEADERS       on_begin_headers() makes the call; on_header() tells it each name and value; on_frame() begins it
+ *   DATA          on_data() gives the call its bytes; the peer may send more once h2_credit() says so
+ *   END_STREAM    on_frame() tells the call that its bytes are whole; the call is then at work (conn.c)
+ *   RST_STREAM    on_stream_close() ends the call
+ *
+ * What the call answers it appends to its reply, and h2_reply() says so. Bytes go out by h2_pull(): on_read() copies
+ * from the reply as far as the peer's windows allow, and adds the trailers once the call has ended; on_stream_close()
+ * frees it.
+ *
+ * An example, a question: HEADERS begins call 1. DATA brings its 14 KB and END_STREAM, so conn.c runs it. It ends with
+ * its answer of 250 bytes in call->reply, and h2_reply() submits the headers. The connection's turn ends, h2_pull()
+ * packs HEADERS, DATA and the trailers into conn.out, the stream closes and the call is free for the next one. A peer
+ * that has opened no window gets the headers alone; on_read() is not called again until it opens one, or call_tick()
+ * has waited for too long.
+ *
  * A peer that has our answer to a call it is still sending is told to stop only once the answer has left: a reset
  * before that would take the answer away. */
 #include <stdio.h>

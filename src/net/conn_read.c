@@ -10,6 +10,16 @@
  * socket, at which the worker looks now and then.) The protocol notices nothing: its input has moved, once more.
  *
  *                  input:  [ kept in c->in | in_kernel ... ]  as the protocol sees it: one piece, in the shared buffer
+ *
+ * What happens with bytes that have come, in order: on_alloc() says where to; on_read() adds them to the input, or
+ * peek() looks at them; conn_feed() lets the protocol consume what it can; conn_settle() keeps the rest, charges it,
+ * sends what was said meanwhile, and reads on.
+ *
+ * An example: 20 KB of a request of 40 KB come to an idle connection. While there is room for 64 KiB they are read into
+ * the shared buffer; the protocol consumes none and sets need to 40 KB; keep_rest() makes a buffer of their own for
+ * them, and what follows is read straight into it. While there is no room they are looked at with MSG_PEEK and stay
+ * with the kernel, wait_for_rest() asks it to speak up again at 40 KB, and then all of it is looked at, run, and taken
+ * out.
  */
 #include <errno.h>
 #include <poll.h>
