@@ -4,12 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The text is put together aside, since an argument may be the old text itself. */
+#include "base/slice.h"
+
+/* The text is put together aside, since an argument may be the old text itself. It may hold what another server, a file
+ * or a client said, and is shown on terminals, in INFO and in logs: there it must not act. */
 static void put_text(struct err *err, const char *text, const char *rest)
 {
     char out[sizeof err->text];
     snprintf(out, sizeof out, "%s%s", text, rest);
-    memcpy(err->text, out, sizeof out);
+    if (slice_has_control(slice_str(out))) {
+        slice_show(slice_str(out), err->text, sizeof err->text);
+    } else {
+        memcpy(err->text, out, sizeof out);
+    }
 }
 
 int err_set(struct err *err, int code, const char *format, ...)

@@ -68,6 +68,49 @@ bool slice_is_text(struct slice id)
     return slice_is_utf8(id) && (id.len == 0 || memchr(id.data, '\0', id.len) == NULL);
 }
 
+static bool is_control(const char *at, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)at;
+    return (n == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (n == 2 && s[0] == 0xc2 && s[1] < 0xa0);
+}
+
+bool slice_has_control(struct slice text)
+{
+    for (size_t i = 0; i < text.len;) {
+        size_t n = utf8_len(text.data + i, text.len - i);
+        if (is_control(text.data + i, n)) {
+            return true;
+        }
+        i += n > 0 ? n : 1;
+    }
+    return false;
+}
+
+size_t slice_show_next(struct slice *text, char out[4])
+{
+    static const char hex[] = "0123456789abcdef";
+    const char *at = text->data;
+    size_t n = utf8_len(at, text->len);
+    bool plain = n > 0 && !is_control(at, n);
+    unsigned char c = (unsigned char)at[0];
+    memcpy(out, plain ? at : (const char[]){'\\', 'x', hex[c >> 4], hex[c & 15]}, plain ? n : 4);
+    text->data += plain ? n : 1;
+    text->len -= plain ? n : 1;
+    return plain ? n : 4;
+}
+
+const char *slice_show(struct slice text, char *out, size_t size)
+{
+    char next[4];
+    size_t len = 0, n;
+    while (text.len > 0 && len + (n = slice_show_next(&text, next)) < size) {
+        memcpy(out + len, next, n);
+        len += n;
+    }
+    out[len] = '\0';
+    return out;
+}
+
 void utf8_clean(char *text)
 {
     size_t len = strlen(text);

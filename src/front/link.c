@@ -95,7 +95,9 @@ static int ask_sentinel(const struct config *cfg, const char *sentinel, const ch
         int len =
             snprintf(out, FRONT_ADDRESS_TEXT, "%s%s%.*s%s:%.*s", strncmp(sentinel, "tls://", 6) == 0 ? "tls://" : "",
                      v6 ? "[" : "", (int)host.len, host.data, v6 ? "]" : "", (int)port.len, port.data);
-        rc = len < FRONT_ADDRESS_TEXT ? 0 : err_set(err, ERR_INVALID, "the Sentinel %s names no address", sentinel);
+        rc = len < FRONT_ADDRESS_TEXT && config_is_node(out)
+                 ? 0
+                 : err_set(err, ERR_INVALID, "the Sentinel %s names no address", sentinel);
     }
     client_close(client);
     return rc;

@@ -47,9 +47,10 @@ static void answer_backup(struct task *task, struct resp_client *s)
 enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
-    if (args[1].len == 0 || args[1].len >= PATH_MAX || memchr(args[1].data, '\0', args[1].len) != NULL) {
-        return resp_client_refuse(s, "ERR the folder must be a path below backup_root, got '%.*s'", arg_shown(args[1]),
-                                  args[1].data);
+    if (args[1].len == 0 || args[1].len >= PATH_MAX || slice_has_control(args[1])) {
+        char shown[64];
+        return resp_client_refuse(s, "ERR the folder must be a path below backup_root, in plain characters, got '%s'",
+                                  slice_show(args[1], shown, sizeof shown));
     }
     const size_t mark = sizeof STORE_BACKUP_SCHEDULED - 1;
     for (size_t i = 0; i + mark <= args[1].len; i++) {

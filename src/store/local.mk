@@ -217,7 +217,7 @@ libunseen_a_SOURCES += \
 if WITH_RADOS
 pkglib_exec_PROGRAMS += unseen_rados.so
 unseen_rados_so_SOURCES = src/store/rados/module/librados.c src/store/rados/module/librados_blocking.c \
-	src/store/rados/module/librados_impl.h src/base/err.c
+	src/store/rados/module/librados_impl.h src/base/err.c src/base/slice.c
 unseen_rados_so_CFLAGS = $(EXTENSION_CFLAGS) -fPIC -fvisibility=hidden
 unseen_rados_so_LDFLAGS = -shared -Wl,-z,defs
 unseen_rados_so_LDADD = $(RADOS_LIBS)

@@ -84,6 +84,48 @@ static void test_err(void **state)
     assert_string_equal(err.text + sizeof err.text - 3, ": ");
 }
 
+/* Others' words are shown on terminals and in lines of INFO, and must do nothing there. */
+static void test_what_is_shown_does_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+        bool control;
+    } cases[] = {
+        {"plain \xe2\x82\xac", "plain \xe2\x82\xac", false},
+        {"h:1\r\nrole:master", "h:1\\x0d\\x0arole:master", true},
+        {"\x1b]0;owned\x07\x1b[2J", "\\x1b]0;owned\\x07\\x1b[2J", true},
+        {"a\x7f", "a\\x7f", true},
+        {"\xc2\x9b[2J", "\\xc2\\x9b[2J", true},
+        {"\xc2\xa0", "\xc2\xa0", false},
+        {"\x9b", "\\x9b", false}, /* no UTF-8, so no control there */
+        {"back\\slash", "back\\slash", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[64];
+        struct err err = {0};
+        assert_string_equal(slice_show(slice_str(cases[i].text), out, sizeof out), cases[i].shown);
+        assert_int_equal(slice_has_control(slice_str(cases[i].text)), cases[i].control);
+        err_set(&err, ERR_INVALID, "it says: %s", cases[i].text);
+        assert_false(slice_has_control(slice_str(err.text)));
+        err_prefix(&err, "%s", cases[i].text);
+        assert_false(slice_has_control(slice_str(err.text)));
+    }
+    char out[8]; /* cut between characters, and between the bytes of one that is escaped never */
+    assert_string_equal(slice_show(slice_str("abc\x1b[2J"), out, sizeof out), "abc\\x1b");
+    assert_string_equal(slice_show(slice_str("abcd\x1b[2J"), out, sizeof out), "abcd");
+    assert_string_equal(slice_show(slice_str("abcdef\xe2\x82\xac"), out, sizeof out), "abcdef");
+    assert_string_equal(slice_show(slice_of("a\0b", 3), out, sizeof out), "a\\x00b");
+    assert_string_equal(slice_show(slice_str("a"), out, 1), "");
+
+    struct err err = {0};
+    char longest[2 * sizeof err.text];
+    memset(longest, '\x1b', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    err_set(&err, ERR_IO, "%s", longest);
+    assert_in_range(strlen(err.text), sizeof err.text - 5, sizeof err.text - 1);
+}
+
 static void test_err_names_differ(void **state)
 {
     (void)state;
@@ -935,6 +977,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err),
+        cmocka_unit_test(test_what_is_shown_does_nothing),
         cmocka_unit_test(test_err_names_differ),
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_arena),

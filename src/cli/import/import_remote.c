@@ -135,7 +135,7 @@ static int collect(struct import_remote *r, size_t left, struct import_tally *ta
         }
         if (reply->kind == REPLY_ERROR) {
             char text[sizeof(err->text)];
-            snprintf(text, sizeof(text), "%.*s", (int)reply->text.len, reply->text.data);
+            slice_show(reply->text, text, sizeof text);
             /* Another code than ERR (BUSY, FULL, NOAUTH) is no fault of the event. */
             if (strncmp(text, "ERR ", 4) != 0) {
                 return err_set(err, ERR_BUSY, "the server answered: %s", text);

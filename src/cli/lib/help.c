@@ -65,6 +65,7 @@ int cli_help(const struct cli_command *commands, int argc, char **argv)
 int cli_fail(const struct err *err)
 {
     fflush(stdout);
-    fprintf(stderr, "unseen: %s\n", err->text);
+    char text[2 * sizeof err->text];
+    fprintf(stderr, "unseen: %s\n", slice_show(slice_str(err->text), text, sizeof text));
     return EXIT_FAILED;
 }

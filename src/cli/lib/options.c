@@ -10,6 +10,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/plural.h"
 #include "cli/cli.h"
 
@@ -339,6 +340,9 @@ int cli_options_has_folder(const struct config *cfg, struct err *err)
 int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err)
 {
     char here[PATH_MAX] = "";
+    if (slice_has_control(slice_str(path))) {
+        return err_set(err, ERR_INVALID, "the path %s holds a control character", log_quote_str(path));
+    }
     if (path[0] != '/' && getcwd(here, sizeof here) == NULL) {
         return err_set(err, ERR_SYSTEM, "can't tell which folder this is: %s", strerror(errno));
     }

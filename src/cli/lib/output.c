@@ -9,24 +9,12 @@
 
 enum { JSON_KEY = 64 };
 
-/* C0, DEL and C1, which a terminal obeys. */
-static bool is_control(const unsigned char *s, size_t n)
-{
-    return (n == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (n == 2 && s[0] == 0xc2 && s[1] < 0xa0);
-}
-
 void escape_id(struct buf *out, struct slice id)
 {
-    const unsigned char *s = (const unsigned char *)id.data;
-    for (size_t i = 0; i < id.len;) {
-        size_t n = utf8_len(id.data + i, id.len - i);
-        if (n > 0 && !is_control(s + i, n)) {
-            buf_add(out, s + i, n);
-            i += n;
-        } else {
-            buf_addf(out, "\\x%02x", s[i]);
-            i++;
-        }
+    char next[4];
+    while (id.len > 0) {
+        size_t n = slice_show_next(&id, next);
+        buf_add(out, next, n);
     }
 }
 
@@ -43,8 +31,8 @@ void json_escape(struct buf *out, struct slice text)
         }
         if (s[i] == '"' || s[i] == '\\') {
             buf_addf(out, "\\%c", s[i]);
-        } else if (n == 1 && (s[i] < 0x20 || s[i] == 0x7f)) {
-            buf_addf(out, "\\u%04x", s[i]);
+        } else if (slice_has_control(slice_of(text.data + i, n))) {
+            buf_addf(out, "\\u%04x", n == 1 ? s[i] : s[i + 1]); /* C1 is c2 80 to c2 9f */
         } else {
             buf_add(out, s + i, n);
         }
@@ -87,11 +75,12 @@ void table_begin(struct table *t, const char *headings)
 
 void table_cell(struct table *t, const char *format, ...)
 {
-    char text[512];
+    char given[512], text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(given, sizeof given, format, args);
     va_end(args);
+    slice_show(slice_str(given), text, sizeof text);
     add_cell(t, text, strlen(text));
     int width = text_width(text);
     if (width > t->width[t->at]) {

@@ -63,7 +63,7 @@ void reply_copy(const struct reply *map, const char *name, char *out, size_t siz
     const struct reply *field = reply_field(map, name);
     out[0] = '\0';
     if (field != NULL && field->kind == REPLY_TEXT) {
-        snprintf(out, size, "%.*s", (int)field->text.len, field->text.data);
+        slice_show(field->text, out, size);
     }
 }
 
@@ -73,7 +73,7 @@ void reply_json(struct json *j, const struct reply *map)
         const struct reply *value = &map->items[i + 1];
         char key[64];
         int64_t number;
-        snprintf(key, sizeof key, "%.*s", (int)map->items[i].text.len, map->items[i].text.data);
+        slice_show(map->items[i].text, key, sizeof key);
         if (value->kind == REPLY_TEXT) {
             json_id(j, key, value->text);
         } else if (value->kind == REPLY_DOUBLE) {

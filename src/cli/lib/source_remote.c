@@ -233,7 +233,7 @@ static int remote_clock(struct source *s, enum source_clock what, struct store_c
     }
     out->known = !slice_eq(state->text, slice_str("unknown"));
     out->doubted = !slice_eq(state->text, slice_str("believed"));
-    snprintf(out->reason, sizeof out->reason, "%.*s", (int)reason->text.len, reason->text.data);
+    slice_show(reason->text, out->reason, sizeof out->reason);
     return 0;
 }
 

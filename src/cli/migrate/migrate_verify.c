@@ -62,7 +62,7 @@ static int ask_state(struct verify *v, struct slice user, char state[32], struct
     int rc = client_call(v->m->client, words, 3, &reply, err);
     state[0] = '\0';
     if (rc == 0 && reply->n == 1) {
-        snprintf(state, 32, "%.*s", (int)reply->items[0].text.len, reply->items[0].text.data);
+        slice_show(reply->items[0].text, state, 32);
     }
     if (strcmp(state, "none") == 0) {
         strcpy(state, "not noted");

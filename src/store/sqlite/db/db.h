@@ -138,6 +138,9 @@ int db_checkpoint(struct db *db, int mode, struct err *err);
 int db_extend_wal(struct db *db, int64_t step, struct err *err);
 
 int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err);
+/* What is counted upwards, from 0: of a file that others made, another value, or one that is about to overflow, is
+ * ERR_CORRUPT. */
+int db_meta_count(struct db *db, const char *name, int64_t *out, struct err *err);
 int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err);
 int db_meta_raise(struct db *db, const char *name, int64_t value, struct err *err); /* unless it is as high */
 

@@ -1,5 +1,6 @@
 /* A connection's statements: prepared when they are needed first, kept until it closes or their table is gone; stepping
  * and binding them. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,16 @@ int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out,
         *out = sqlite3_column_int64(stmt, 0);
         sqlite3_reset(stmt);
         result = 0;
+    }
+    return result;
+}
+
+int db_meta_count(struct db *db, const char *name, int64_t *out, struct err *err)
+{
+    int result = db_meta_int(db, name, 0, out, err);
+    if (result == 0 && (*out < 0 || *out > INT64_MAX / 2)) {
+        result = err_set(err, ERR_CORRUPT, "%s: %s in meta is %" PRId64 ", and no server has counted so far", db->path,
+                         name, *out);
     }
     return result;
 }

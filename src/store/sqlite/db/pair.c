@@ -130,8 +130,8 @@ static int read_staging(struct db *staging, struct pair *p, struct err *err)
     }
     if ((result = read_folder(staging, p->staging, err)) < 0 ||
         (result = db_meta_int(staging, "turn", -1, &turn, err)) < 0 ||
-        (result = db_meta_int(staging, "starts", 0, &p->staging_starts, err)) < 0 ||
-        (result = db_meta_int(staging, "flushes", 0, &p->migration_state, err)) < 0) {
+        (result = db_meta_count(staging, "starts", &p->staging_starts, err)) < 0 ||
+        (result = db_meta_count(staging, "flushes", &p->migration_state, err)) < 0) {
         return result;
     }
     p->staging_started = turn >= 0; /* the first start writes it last */
@@ -146,13 +146,13 @@ static int read_history(struct db *history, struct pair *p, struct err *err)
     }
     p->history_made = true;
     result = read_folder(history, p->history, err);
-    if (result < 0 || (result = db_meta_int(history, "starts", 0, &p->history_starts, err)) < 0 ||
-        (result = db_meta_int(history, "flushes", 0, &p->flushes, err)) < 0) {
+    if (result < 0 || (result = db_meta_count(history, "starts", &p->history_starts, err)) < 0 ||
+        (result = db_meta_count(history, "flushes", &p->flushes, err)) < 0) {
         return result;
     }
     int64_t forgets = 0;
-    if ((result = db_meta_int(history, "high_water", 0, &p->met, err)) < 0 ||
-        (result = db_meta_int(history, "forgets", 0, &forgets, err)) < 0) {
+    if ((result = db_meta_count(history, "high_water", &p->met, err)) < 0 ||
+        (result = db_meta_count(history, "forgets", &forgets, err)) < 0) {
         return result;
     }
     p->met = forgets > p->met ? forgets : p->met; /* ids of one sequence */
@@ -319,7 +319,7 @@ int pair_begin(struct db *staging, struct db *history, struct err *err)
     if (result == 0 && folder[0] == '\0' && (result = read_folder(staging, folder, err)) == 0 && folder[0] == '\0') {
         result = draw(folder, err);
     }
-    if (result < 0 || (result = db_meta_int(history, "starts", 0, &starts, err)) < 0 ||
+    if (result < 0 || (result = db_meta_count(history, "starts", &starts, err)) < 0 ||
         (result = write_marks(staging, folder, starts + 1, err)) < 0) {
         return result;
     }

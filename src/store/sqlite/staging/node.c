@@ -66,6 +66,9 @@ static int read_self(struct db *db, struct store_node *out, struct err *err)
         return err_set(err, ERR_CORRUPT, "%s: role %" PRId64 " and term %" PRId64 " in meta are none", db->path, role,
                        term);
     }
+    if (slice_has_control(slice_str(out->address))) { /* it is shown, in lines that end with CR LF */
+        return err_set(err, ERR_CORRUPT, "%s: leader_address in meta is no address", db->path);
+    }
     out->node = (uint64_t)node;
     out->role = (enum node_role)role;
     out->term = (uint64_t)term;

@@ -215,7 +215,7 @@ int slots_begin(struct sqlite_store *s, struct err *err)
     }
     int result = recover_begin(s, &highest, err);
     if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
-        (result = db_meta_int(db, "high_water", 0, &high_water, err)) < 0) {
+        (result = db_meta_count(db, "high_water", &high_water, err)) < 0) {
         return result;
     }
     highest = highest > (uint64_t)high_water ? highest : (uint64_t)high_water;
