@@ -88,6 +88,10 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staging/migration_set.c \
 	src/store/sqlite/staging/migration_set.h \
 	src/store/sqlite/staging/migration_users.c \
+	src/store/sqlite/db/own_wal.c \
+	src/store/sqlite/db/own_wal.h \
+	src/store/sqlite/db/wal_form.c \
+	src/store/sqlite/db/wal_form.h \
 	src/store/sqlite/db/pair.c \
 	src/store/sqlite/db/pair.h \
 	src/store/sqlite/read/reader.c \

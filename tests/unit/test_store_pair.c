@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/sqlite/state.h"
 #include "tests/lib/store_calls.h"
 
 /* --- files --- */
@@ -364,6 +365,188 @@ static void test_left_index(void **state)
     close_store(f->store);
 }
 
+/* --- logs that are needed --- */
+
+static void use_killed(struct fixture *f)
+{
+    use_new_folder(f);
+    put(f, KILLED, "staging.db", "history.db");
+    put(f, KILLED, "history.db", "staging.db");
+}
+
+static void log_path(struct fixture *f, const char *file, char out[PATH_MAX])
+{
+    char log[32];
+    snprintf(log, sizeof log, "%s-wal", file);
+    path_of(out, f->store->cfg.data, log);
+}
+
+static int64_t bytes_of(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? st.st_size : -1;
+}
+
+/* A file that was in use, and whose log is gone, empty, cut short, or damaged at its begin, in part or altogether. */
+static void test_lost_logs(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const files[] = {"staging.db", "history.db"};
+    char path[PATH_MAX];
+    for (unsigned which = 1; which <= 3; which++) {
+        for (int how = 0; how < 5; how++) {
+            use_killed(f);
+            for (unsigned i = 0; i < 2; i++) {
+                log_path(f, files[i], path);
+                FILE *log = (which >> i & 1) == 0 ? NULL : fopen(path, "r+");
+                if (log == NULL) {
+                    continue;
+                }
+                if (how == 0) {
+                    assert_int_equal(unlink(path), 0);
+                } else if (how == 1) {
+                    assert_int_equal(truncate(path, 0), 0);
+                } else if (how == 2) {
+                    assert_int_equal(truncate(path, 20), 0);
+                } else {
+                    assert_int_equal(fseek(log, how == 3 ? 0 : 18, SEEK_SET), 0);
+                    assert_int_equal(fputc('!', log), '!');
+                }
+                assert_int_equal(fclose(log), 0);
+            }
+            expect_refusal(f, "needs its log");
+            expect_refusal(f, (which & 1) != 0 ? "staging.db-wal" : "history.db-wal");
+            expect_problem(f->store, "needs its log");
+        }
+    }
+}
+
+/* Logs of other files, and of the same file at another time, which SQLite would take. */
+static void test_logs_of_others(void **state)
+{
+    struct fixture *f = *state;
+    char log[PATH_MAX], aside[CONFIG_TEXT];
+    new_folder(aside);
+    use_killed(f);
+    open_store(f->store); /* goes on in the logs that are there */
+    assert_int_equal(flush(f->store), 0);
+    play(f->store, "u", "g");
+    copy_file(f->store->cfg.data, "staging.db-wal", aside, "staging.db-wal");
+    for (int i = 0; i < 3; i++) { /* begins again and again */
+        close_store(f->store);
+        open_store(f->store);
+        play(f->store, "u", "h");
+    }
+    kill_store(f->store);
+    assert_true(copy_file(aside, "staging.db-wal", f->store->cfg.data, "staging.db-wal"));
+    expect_refusal(f, "is the log of another staging.db");
+    expect_problem(f->store, "is the log of another staging.db");
+
+    use_killed(f); /* under the other's name */
+    log_path(f, "staging.db", log);
+    assert_true(copy_file(f->store->cfg.data, "history.db-wal", f->store->cfg.data, "staging.db-wal"));
+    expect_refusal(f, "is the log of another staging.db");
+    remove_folder(aside);
+}
+
+/* The file of before a checkpoint, with the log of after it: what was between them is in neither. */
+static void test_copied_one_by_one(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const files[] = {"staging.db", "staging.db-wal", "history.db-wal"};
+    char aside[CONFIG_TEXT];
+    new_folder(aside);
+    use_killed(f);
+    open_store(f->store);
+    copy_file(f->store->cfg.data, "history.db", aside, "history.db");
+    for (int i = 0; i < 3; i++) {
+        struct err err = {0};
+        struct db *db = &sqlite_store(f->store->store)->historian.db;
+        play(f->store, "u", "g");
+        assert_int_equal(flush(f->store), 0);
+        assert_int_equal(db_checkpoint(db, SQLITE_CHECKPOINT_RESTART, &err), 0);
+    }
+    play(f->store, "u", "h");
+    assert_int_equal(flush(f->store), 0);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        assert_true(copy_file(f->store->cfg.data, files[i], aside, files[i]));
+    }
+    kill_store(f->store);
+    char first[CONFIG_TEXT];
+    snprintf(first, sizeof first, "%s", f->store->cfg.data);
+    snprintf(f->store->cfg.data, sizeof f->store->cfg.data, "%s", aside);
+    expect_refusal(f, "history.db-wal in");
+    snprintf(f->store->cfg.data, sizeof f->store->cfg.data, "%s", first);
+    open_store(f->store);
+    expect_all_seen(f->store, "abcdefgh");
+    close_store(f->store);
+    remove_folder(aside);
+}
+
+/* What the shell makes of a served folder is whole by itself. */
+static void test_copies_by_the_shell(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const files[] = {"staging.db", "history.db"};
+    for (int vacuum = 0; vacuum <= 1; vacuum++) {
+        char copy[CONFIG_TEXT];
+        new_folder(copy);
+        use_killed(f);
+        open_store(f->store);
+        for (size_t i = 0; i < 2; i++) {
+            char from[PATH_MAX], to[PATH_MAX], sql[PATH_MAX + 32];
+            sqlite3 *db, *target;
+            path_of(from, f->store->cfg.data, files[i]);
+            path_of(to, copy, files[i]);
+            assert_int_equal(sqlite3_open_v2(from, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+            if (vacuum) {
+                snprintf(sql, sizeof sql, "VACUUM INTO '%s'", to);
+                assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+            } else {
+                assert_int_equal(sqlite3_open(to, &target), SQLITE_OK);
+                sqlite3_backup *b = sqlite3_backup_init(target, "main", db, "main");
+                assert_non_null(b);
+                assert_int_equal(sqlite3_backup_step(b, -1), SQLITE_DONE);
+                assert_int_equal(sqlite3_backup_finish(b), SQLITE_OK);
+                sqlite3_close(target);
+            }
+            sqlite3_close(db);
+        }
+        close_store(f->store);
+        char first[CONFIG_TEXT];
+        snprintf(first, sizeof first, "%s", f->store->cfg.data);
+        snprintf(f->store->cfg.data, sizeof f->store->cfg.data, "%s", copy);
+        open_store(f->store);
+        kill_store(f->store); /* a mark that came with the copy is not taken for one of this start */
+        open_store(f->store);
+        expect_all_seen(f->store, "abcdef");
+        close_store(f->store);
+        snprintf(f->store->cfg.data, sizeof f->store->cfg.data, "%s", first);
+        remove_folder(copy);
+    }
+}
+
+/* A shell that may write, opened after a crash, brings the log into the file, and removes it. */
+static void test_shell_after_a_crash(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const files[] = {"staging.db", "history.db"};
+    use_killed(f);
+    for (size_t i = 0; i < 2; i++) {
+        char path[PATH_MAX];
+        sqlite3 *db;
+        path_of(path, f->store->cfg.data, files[i]);
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, "SELECT count(*) FROM meta", NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_close(db);
+        log_path(f, files[i], path);
+        assert_int_equal(bytes_of(path), -1);
+    }
+    open_store(f->store);
+    expect_all_seen(f->store, "abcdef");
+    close_store(f->store);
+}
+
 /* --- the way on --- */
 
 static int told;
@@ -433,6 +616,56 @@ static void test_repair_older_files(void **state)
     close_store(f->store);
 }
 
+/* Accepted once, and for good: what is lost is told, all else is answered. */
+static void test_repair_lost_logs(void **state)
+{
+    struct fixture *f = *state;
+    char path[PATH_MAX];
+    for (unsigned which = 1; which <= 3; which++) {
+        struct err err = {0};
+        use_killed(f);
+        for (unsigned i = 0; i < 2; i++) {
+            log_path(f, i == 0 ? "staging.db" : "history.db", path);
+            assert_true((which >> i & 1) == 0 || unlink(path) == 0);
+        }
+        told = 0;
+        if (sqlite_repair_folder(f->store->cfg.data, NAMELESS_KEEP, did, NULL, NULL, &err) < 1 || told < 1) {
+            fail_msg("%d told: %s", told, err.text);
+        }
+        expect_problem(f->store, NULL);
+        told = 0;
+        assert_int_equal(sqlite_repair_folder(f->store->cfg.data, NAMELESS_KEEP, did, NULL, NULL, &err), 0);
+        assert_int_equal(told, 0);
+        open_store(f->store);
+        expect_all_seen(f->store, "abc"); /* `d` was moved from one log into the other */
+        play(f->store, "u", "y");
+        kill_store(f->store);
+        open_store(f->store);
+        expect_all_seen(f->store, "y");
+        close_store(f->store);
+    }
+}
+
+/* A repair that fails accepts nothing. */
+static void test_repair_of_lost_logs_fails(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    char path[PATH_MAX];
+    sqlite3 *db;
+    use_killed(f);
+    log_path(f, "staging.db", path);
+    assert_int_equal(unlink(path), 0);
+    path_of(path, f->store->cfg.data, "history.db");
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite_repair_folder(f->store->cfg.data, NAMELESS_KEEP, did, NULL, NULL, &err), ERR_BUSY);
+    sqlite3_close(db);
+    expect_refusal(f, "needs its log");
+    log_path(f, "staging.db", path);
+    assert_int_equal(bytes_of(path), -1);
+}
+
 static void test_repair_refuses(void **state)
 {
     struct fixture *f = *state;
@@ -498,10 +731,21 @@ int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        CASE(test_every_pair),         CASE(test_left_logs),
-        CASE(test_left_index),         CASE(test_repair_lost_staging),
-        CASE(test_repair_older_files), CASE(test_repair_refuses),
-        CASE(test_forgotten_since),    CASE(test_first_start_cut_short),
+        CASE(test_every_pair),
+        CASE(test_left_logs),
+        CASE(test_left_index),
+        CASE(test_repair_lost_staging),
+        CASE(test_shell_after_a_crash),
+        CASE(test_lost_logs),
+        CASE(test_logs_of_others),
+        CASE(test_copied_one_by_one),
+        CASE(test_copies_by_the_shell),
+        CASE(test_repair_lost_logs),
+        CASE(test_repair_of_lost_logs_fails),
+        CASE(test_repair_older_files),
+        CASE(test_repair_refuses),
+        CASE(test_forgotten_since),
+        CASE(test_first_start_cut_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

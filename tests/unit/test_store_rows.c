@@ -8,8 +8,11 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "tests/lib/store_calls.h"
@@ -210,7 +213,19 @@ static void test_set_aside_on_a_bad_disk(void **state)
     int slot = stage(f);
     damage_row(f, slot, "kind = 9", "a");
     damage_row(f, slot, "id = 1", "b");
+    char kept[] = "/tmp/unseen-test-kept.XXXXXX";
+    static const char *const files[] = {"staging.db", "history.db", "staging.db-wal", "history.db-wal"};
+    assert_non_null(mkdtemp(kept));
+    for (size_t i = 0; i < 4; i++) {
+        copy_file(f->cfg.data, files[i], kept, files[i]);
+    }
     for (uint64_t nth = 1;; nth++) {
+        for (size_t i = 0; i < 4; i++) { /* a start that fails leaves its log */
+            char path[PATH_MAX];
+            snprintf(path, sizeof path, "%s/%s", f->cfg.data, files[i]);
+            unlink(path);
+            copy_file(kept, files[i], f->cfg.data, files[i]);
+        }
         rule(VFS_CHANGE, "staging", nth, true, VFS_EIO);
         int result = try_open(f, &err);
         vfs_fault_heal();
@@ -226,6 +241,7 @@ static void test_set_aside_on_a_bad_disk(void **state)
         assert_int_equal(rows + (moved ? ask(f, "staging", "SELECT count(*) FROM set_aside") : 0), 1);
         assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged WHERE item = 'b'"), 1);
     }
+    remove_folder(kept);
     open_store(f);
     expect_seen(f, "bcde", true);
 }

@@ -228,12 +228,10 @@ static void free_slots(struct sqlite_store *s)
 static void close_file(struct db *db)
 {
     struct err err = {0};
-    if (!db->lost && db->handle != NULL && db_checkpoint(db, SQLITE_CHECKPOINT_TRUNCATE, &err) < 0) {
-        log_error("checkpoint at the end failed", "error=%s", log_quote_str(err.text));
-    }
     /* So that a log that is found beside it later is known to belong to another file. */
     if (!db->lost && db_leave_wal(db, &err) < 0) {
-        log_debug("file stays in WAL mode", "file=%s error=%s", log_quote_str(db->path), log_quote_str(err.text));
+        log_error("the log was not brought into the file at the end, and stays beside it", "error=%s",
+                  log_quote_str(err.text));
     }
     db_close(db);
 }

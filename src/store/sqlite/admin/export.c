@@ -18,6 +18,7 @@
 #include "store/sqlite/admin/export_staging.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/folder_lock.h"
+#include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
@@ -333,7 +334,8 @@ int sqlite_export_folder(const char *folder, const struct store_export *e, struc
         return result;
     }
     x->served = result < 0;
-    result = export_files(x, err);
+    result = x->served ? 0 : pair_examine(folder, NULL, err);
+    result = result == 0 ? export_files(x, err) : result;
     if (!x->served) {
         folder_unlock(&lock);
     }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/calendar.h"
 #include "base/clock.h"
@@ -335,6 +336,36 @@ static int repair_history(struct repair *r, struct err *err)
     return db_commit(&r->db, err);
 }
 
+static int accept_logs(struct repair *r, const struct pair_lost *lost)
+{
+    int before = r->repairs;
+    if (lost->staging_log) {
+        tell(r, "the log of staging.db was missing: what was recorded last is lost; users who were forgotten last may "
+                "have plays again: forget them once more");
+    }
+    if (lost->history_log) {
+        tell(r, "the log of history.db was missing: what was flushed last is lost");
+    }
+    return r->repairs - before;
+}
+
+/* As a store that closes leaves it. A file whose lost log is not accepted stays one that needs it: what was begun here
+ * is no log of its. */
+static void end_file(struct db *db, const char *folder, bool lost_log, bool accepted)
+{
+    if (!lost_log || accepted) {
+        db_leave_wal(db, NULL);
+    }
+    db_close(db);
+    static const char *const suffixes[] = {"wal", "shm"};
+    for (int i = 0; i < 2 && lost_log && !accepted && db->name != NULL; i++) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s/%s.db-%s", folder, db->name, suffixes[i]) < (int)sizeof path) {
+            unlink(path);
+        }
+    }
+}
+
 int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void (*did)(void *arg, const char *what),
                          void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
 {
@@ -348,15 +379,18 @@ int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void
         return result;
     }
     struct db staging = {0};
-    int moved = 0, accepted = 0;
-    result = pair_examine_loss(folder, err);
+    struct pair_lost lost = {0};
+    int moved = 0, accepted = 0, logs = 0;
+    bool history_done = false;
+    result = pair_examine_loss(folder, &lost, err);
     if (result == 0) {
         result = db_open(&r.db, folder, "history", NULL, DB_WRITE_FULL, err);
     }
     if (result == 0 && (result = db_open(&staging, folder, "staging", NULL, DB_WRITE_FULL, err)) == 0 &&
         (result = schema_staging(&staging, err)) == 0 && (result = db_begin(&staging, err)) == 0) {
+        logs = accept_logs(&r, &lost);
         result = accepted = pair_accept(&staging, &r.db, did, arg, err);
-        if (result > 0) { /* plays are lost that sources outside may still have */
+        if (result >= 0 && accepted + logs > 0) { /* plays are lost that sources outside may still have */
             result = db_run(&staging, db_stmt(&staging, SQL_POSITIONS_AGAIN, err), err);
         }
         if (result >= 0) {
@@ -364,14 +398,13 @@ int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void
         }
         /* history.db first: what follows is of rows that no start can read. */
         if (result >= 0 && (result = repair_history(&r, err)) == 0) {
+            history_done = true;
             result = db_commit(&staging, err);
         }
     }
     db_rollback(&staging);
-    db_leave_wal(&staging, NULL); /* as a store that closes leaves them */
-    db_leave_wal(&r.db, NULL);
-    db_close(&staging);
-    db_close(&r.db);
+    end_file(&staging, folder, lost.staging_log, result >= 0);
+    end_file(&r.db, folder, lost.history_log, history_done);
     arena_free(&r.arena);
     delivered_codec_free(&r.codec);
     folder_unlock(&lock);

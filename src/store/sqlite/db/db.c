@@ -12,6 +12,7 @@
 #include "base/owner.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/folder_lock.h"
+#include "store/sqlite/db/own_wal.h"
 #include "store/sqlite/db/read_now.h"
 
 enum {
@@ -224,7 +225,8 @@ static int configure(struct db *db, struct err *err)
         return db_pragma(db, "query_only", 1, err);
     }
     if ((result = set_page_size(db, err)) < 0 || (result = db_pragma(db, "synchronous", SYNC_EXTRA, err)) < 0 ||
-        (result = set_wal(db, err)) < 0 || (result = db_pragma(db, "max_page_count", DB_PAGES_MAX, err)) < 0 ||
+        (result = own_wal_enter(db, err)) < 0 || (result = set_wal(db, err)) < 0 ||
+        (result = db_pragma(db, "max_page_count", DB_PAGES_MAX, err)) < 0 ||
         (result = db_pragma(db, "synchronous", db->mode == DB_WRITE_FULL ? 2 : 1, err)) < 0 ||
         (result = db_pragma(db, "secure_delete", 0, err)) < 0 || (result = db_pragma(db, "foreign_keys", 0, err)) < 0) {
         return result;
@@ -232,8 +234,11 @@ static int configure(struct db *db, struct err *err)
     if (is_new && (result = db_pragma(db, "application_id", DB_APPLICATION_ID, err)) < 0) {
         return result; /* it writes: opening a file again after an error should not depend on that */
     }
+    if ((result = db_int(db, "PRAGMA page_size", &db->page_size, err)) < 0) {
+        return result;
+    }
     sqlite3_wal_hook(db->handle, on_wal, db);
-    return db_int(db, "PRAGMA page_size", &db->page_size, err);
+    return own_wal_link(db, err);
 }
 
 /* may_create: at the start alone. A file that has gone since is not to be taken for one that is new. */
@@ -306,7 +311,7 @@ int db_leave_wal(struct db *db, struct err *err)
     }
     db_drop_statements(db);
     sqlite3_busy_timeout(db->handle, CHECKPOINT_WAIT_MS);
-    if ((result = db_pragma(db, "synchronous", SYNC_EXTRA, err)) < 0) {
+    if ((result = db_pragma(db, "synchronous", SYNC_EXTRA, err)) < 0 || (result = own_wal_clear(db, err)) < 0) {
         return result;
     }
     if (sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode = DELETE", -1, &stmt, NULL) != SQLITE_OK) {
@@ -329,10 +334,9 @@ void db_close(struct db *db)
     db_drop_statements(db);
     sqlite3_backup_finish(db->copy); /* NULL is fine */
     db->copy = NULL;
-    if (db->lost) {
-        /* The last connection would checkpoint what nobody has made sure of. */
-        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    }
+    /* The last connection would checkpoint what nobody has made sure of, and delete a log that the file says it needs.
+     */
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (sqlite3_close(db->handle) != SQLITE_OK) {
         log_error("database did not close", "file=%s error=%s", log_quote_str(db->path),
                   log_quote_str(sqlite3_errmsg(db->handle)));
@@ -426,27 +430,36 @@ void db_rollback(struct db *db)
     }
 }
 
-int db_checkpoint(struct db *db, int mode, struct err *err)
+static int move_pages(struct db *db, int mode, struct err *err)
 {
-    if (db->lost || db->handle == NULL) {
-        return err_set(err, ERR_IO, "%s: the file is not open", db->path);
-    }
     int pages = 0;
     int moved = 0;
     sqlite3_busy_timeout(db->handle, CHECKPOINT_WAIT_MS);
     int rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, mode, &pages, &moved);
     sqlite3_busy_timeout(db->handle, BUSY_WAIT_MS);
     if (rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY) {
-        bool whole = rc == SQLITE_OK && pages == moved;
-        if (whole && mode != SQLITE_CHECKPOINT_PASSIVE) {
-            db->wal_bytes = 0;
-        }
-        return whole ? 0 : 1;
+        return rc != SQLITE_OK || pages != moved;
     }
     /* An fsync that failed: nothing that was written since the last one can be trusted to be there. */
     int result = db_error(db, err, "checkpoint");
     db->lost = true;
     return result;
+}
+
+int db_checkpoint(struct db *db, int mode, struct err *err)
+{
+    if (db->lost || db->handle == NULL) {
+        return err_set(err, ERR_IO, "%s: the file is not open", db->path);
+    }
+    int result = own_wal_mark(db, err);
+    if (result != 0 || (result = move_pages(db, mode, err)) < 0) {
+        return result;
+    }
+    int unmarked = own_wal_clear(db, err);
+    if (result == 0 && mode != SQLITE_CHECKPOINT_PASSIVE) {
+        db->wal_bytes = 0; /* but for that */
+    }
+    return unmarked < 0 ? unmarked : result;
 }
 
 int db_extend_wal(struct db *db, int64_t step, struct err *err)

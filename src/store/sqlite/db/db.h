@@ -62,7 +62,7 @@ struct db {
 /* Opens folder/name.db. A writer creates it, and secures its WAL. ERR_CORRUPT when it is not a database, or another
  * program's. */
 int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err);
-void db_close(struct db *db);
+void db_close(struct db *db); /* a log stays as it is */
 
 /* Makes it a plain file without a log, and says so in its header. All content is already in the file. 1: somebody else
  * has it open, so it stays as it is. */
@@ -77,6 +77,9 @@ int db_reopen(struct db *db, struct err *err);
 /* db_wal.c: makes everything durable that the WAL's index has as committed, even after a failed fsync. Frames that the
  * disk has lost are dropped. For a writer that was just opened. ERR_BUSY while a reader is in the way. */
 int db_renew_wal(struct db *db, struct err *err);
+
+/* 1: a commit would be the first one in the WAL. 0: there are some, or there is no WAL, or an error. */
+int db_wal_empty(struct db *db, struct err *err);
 
 int db_exec(struct db *db, const char *sql, struct err *err);
 
@@ -127,9 +130,10 @@ int db_commit(struct db *db, struct err *err);
 int db_end_read(struct db *db, int result, struct err *err);
 void db_rollback(struct db *db);
 
-/* Moves the WAL's pages into the file. SQLITE_CHECKPOINT_PASSIVE does what it can beside readers; _RESTART and
- * _TRUNCATE wait a moment for readers to end, so that the WAL restarts. 0: everything was moved (and, except with
- * PASSIVE, the WAL restarts), 1: a reader was in the way, or an error, after which the connection is lost. */
+/* Moves the WAL's pages into the file, once that says which log it needs (own_wal.h). SQLITE_CHECKPOINT_PASSIVE does
+ * what it can beside readers; _RESTART and _TRUNCATE wait a moment for readers to end, so that the WAL restarts. 0:
+ * everything was moved (and, except with PASSIVE, the WAL restarts), 1: a reader was in the way, or an error, after
+ * which the connection is lost. */
 int db_checkpoint(struct db *db, int mode, struct err *err);
 
 /* Keeps the WAL's file longer than its content: when less than half of `step` is left, appends that many zeros, which

@@ -21,10 +21,9 @@
 
 #include "base/log.h"
 #include "store/sqlite/db/db.h"
+#include "store/sqlite/db/wal_form.h"
 
 enum {
-    WAL_HEADER = 32,
-    FRAME_HEADER = 24,
     INDEX_REGION = 32 * 1024,
     INDEX_COPY = 48,  /* of the index's header, which stands there twice */
     LOCK_WRITE = 0,   /* the writer's, and the checkpointer's behind it */
@@ -46,21 +45,10 @@ struct wal {
     sqlite3_file *main, *file;
     uint8_t *index; /* shared memory */
     struct wal_index of;
-    bool big_endian; /* the checksums' words */
-    uint32_t sum[2];
+    struct wal_sum sum;
     uint8_t *frame;
     uint32_t good; /* frames up to the last whole commit */
 };
-
-static uint32_t read_be32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static uint32_t read_le32(const uint8_t *at)
-{
-    return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
-}
 
 static uint16_t read_native16(const uint8_t *at)
 {
@@ -74,21 +62,6 @@ static uint32_t read_native32(const uint8_t *at)
     uint32_t value;
     memcpy(&value, at, sizeof value);
     return value;
-}
-
-static void add_to_sum(struct wal *w, const uint8_t *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i += 8) {
-        uint32_t a = w->big_endian ? read_be32(bytes + i) : read_le32(bytes + i);
-        uint32_t b = w->big_endian ? read_be32(bytes + i + 4) : read_le32(bytes + i + 4);
-        w->sum[0] += a + w->sum[1];
-        w->sum[1] += b + w->sum[0];
-    }
-}
-
-static bool sum_is(const struct wal *w, const uint8_t *at)
-{
-    return w->sum[0] == read_be32(at) && w->sum[1] == read_be32(at + 4);
 }
 
 static int io_error(const struct wal *w, int rc, const char *what, struct err *err)
@@ -144,12 +117,7 @@ static int renew_header(struct wal *w, struct err *err)
     if (rc != SQLITE_OK) {
         return rc == SQLITE_IOERR_SHORT_READ ? 0 : io_error(w, rc, "read", err);
     }
-    uint32_t magic = read_be32(h);
-    w->big_endian = (magic & 1) != 0;
-    w->sum[0] = w->sum[1] = 0;
-    add_to_sum(w, h, WAL_HEADER - 8);
-    if ((magic & ~1U) != 0x377f0682 || read_be32(h + 8) != w->of.page_size || memcmp(h + 16, w->of.salt, 8) != 0 ||
-        !sum_is(w, h + 24)) {
+    if (!wal_take_header(&w->sum, h, w->of.page_size) || memcmp(h + WAL_SALTS, w->of.salt, 8) != 0) {
         return 0;
     }
     rc = w->file->pMethods->xWrite(w->file, h, sizeof h, 0);
@@ -159,22 +127,20 @@ static int renew_header(struct wal *w, struct err *err)
 /* The same for a frame. */
 static int renew_frame(struct wal *w, uint32_t number, struct err *err)
 {
-    int size = FRAME_HEADER + (int)w->of.page_size;
+    int size = WAL_FRAME_HEADER + (int)w->of.page_size;
     sqlite3_int64 at = WAL_HEADER + (sqlite3_int64)(number - 1) * size;
     int rc = w->file->pMethods->xRead(w->file, w->frame, size, at);
     if (rc != SQLITE_OK) {
         return rc == SQLITE_IOERR_SHORT_READ ? 0 : io_error(w, rc, "read", err);
     }
-    add_to_sum(w, w->frame, 8);
-    add_to_sum(w, w->frame + FRAME_HEADER, w->of.page_size);
-    if (memcmp(w->frame + 8, w->of.salt, 8) != 0 || !sum_is(w, w->frame + 16)) {
+    if (!wal_take_frame(&w->sum, w->frame, w->of.page_size, w->of.salt)) {
         return 0;
     }
     rc = w->file->pMethods->xWrite(w->file, w->frame, size, at);
     if (rc != SQLITE_OK) {
         return io_error(w, rc, "write", err);
     }
-    if (read_be32(w->frame + 4) != 0) { /* the last of a commit */
+    if (wal_frame_commits(w->frame)) {
         w->good = number;
     }
     return 1;
@@ -184,7 +150,7 @@ static int renew_frame(struct wal *w, uint32_t number, struct err *err)
 static int renew_frames(struct wal *w, struct err *err)
 {
     int result = renew_header(w, err);
-    if (result > 0 && (w->frame = malloc(FRAME_HEADER + w->of.page_size)) == NULL) {
+    if (result > 0 && (w->frame = malloc(WAL_FRAME_HEADER + w->of.page_size)) == NULL) {
         result = err_set(err, ERR_NOMEM, "out of memory");
     }
     for (uint32_t n = 1; n <= w->of.frames && result > 0; n++) {
@@ -269,4 +235,15 @@ int db_renew_wal(struct db *db, struct err *err)
     result = renew(&w, err);
     unlock(&w, LOCK_WRITE, LOCK_RECOVER);
     return result < 0 ? result : 0;
+}
+
+int db_wal_empty(struct db *db, struct err *err)
+{
+    struct wal w = {.db = db};
+    int result = open_wal(&w, err);
+    if (result < 0 || w.index == NULL) {
+        return result;
+    }
+    read_index(&w);
+    return w.of.frames == 0;
 }

@@ -1,30 +1,25 @@
 #include "store/sqlite/db/pair.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "store/sqlite/db/own_wal.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/staging/slot_rows.h"
 
-enum {
-    FOLDER_TEXT = 17,
-    HEADER = 100,       /* of a SQLite file */
-    HEADER_FORMAT = 18, /* 1: without a log; 2: with one */
-};
+enum { FOLDER_TEXT = 17 };
 
 /* --- before they are opened --- */
 
 struct look {
     char path[PATH_MAX];
     bool there, log; /* and not empty */
-    bool no_log;     /* its header says that none belongs to it */
+    enum own_wal log_is;
 };
 
 static bool not_empty(const char *path)
@@ -33,15 +28,28 @@ static bool not_empty(const char *path)
     return stat(path, &st) == 0 && st.st_size > 0;
 }
 
-static bool closed_without_log(const char *path)
+static int judge_log(const char *folder, const char *name, enum own_wal log, struct err *err)
 {
-    unsigned char header[HEADER];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool whole = fd >= 0 && pread(fd, header, sizeof header, 0) == sizeof header;
-    if (fd >= 0) {
-        close(fd);
+    switch (log) {
+    case OWN_WAL_LEFT_OVER:
+        return err_set(err, ERR_CORRUPT,
+                       "%s.db-wal in %s is left over from another %s.db: this one was closed and has no log; move "
+                       "%s.db-wal and %s.db-shm away",
+                       name, folder, name, name, name);
+    case OWN_WAL_OTHER:
+        return err_set(err, ERR_CORRUPT,
+                       "%s.db-wal in %s is the log of another %s.db, or of this one at another time: put its own back, "
+                       "or move %s.db-wal and %s.db-shm away and restore both files of a backup",
+                       name, folder, name, name, name);
+    case OWN_WAL_MISSING:
+        return err_set(err, ERR_CORRUPT,
+                       "%s/%s.db needs its log %s.db-wal, which is missing, empty or cut short: it holds what was "
+                       "recorded last. Put it back, restore both files of a backup, or accept that loss with "
+                       "`unseen check --repair`",
+                       folder, name, name);
+    default:
+        return 0;
     }
-    return whole && memcmp(header, "SQLite format 3", 16) == 0 && header[HEADER_FORMAT] == 1;
 }
 
 static int look_at(const char *folder, const char *name, struct look *out, struct err *err)
@@ -59,27 +67,38 @@ static int look_at(const char *folder, const char *name, struct look *out, struc
                        "or restore both files of a backup into an empty folder",
                        out->path, name);
     }
-    if (out->log && closed_without_log(out->path)) {
-        return err_set(err, ERR_CORRUPT,
-                       "%s.db-wal in %s is left over from another %s.db: this one was closed and has no log; move "
-                       "%s.db-wal and %s.db-shm away",
-                       name, folder, name, name, name);
-    }
-    return 0;
+    return own_wal_look(folder, name, &out->log_is, err);
 }
 
 enum there { NEITHER, STAGING, HISTORY, BOTH };
 
-static int look(const char *folder, const char *vfs, enum there *there, struct err *err)
+/* lost: those without the log that they need, which is an error unless somebody asks. */
+static int look(const char *folder, const char *vfs, enum there *there, enum there *lost, struct err *err)
 {
-    struct look staging, history;
-    int result = look_at(folder, "staging", &staging, err);
-    if (result < 0 || (result = look_at(folder, "history", &history, err)) < 0) {
-        return result;
+    static const char *const names[] = {"staging", "history"};
+    static const enum there bits[] = {STAGING, HISTORY};
+    unsigned found = NEITHER, missing = NEITHER;
+    for (int i = 0; i < 2; i++) {
+        struct look l;
+        int result = look_at(folder, names[i], &l, err);
+        bool accepts = lost != NULL && l.log_is == OWN_WAL_MISSING;
+        if (result < 0 || (!accepts && (result = judge_log(folder, names[i], l.log_is, err)) < 0)) {
+            return result;
+        }
+        found |= l.there ? bits[i] : NEITHER;
+        missing |= accepts ? bits[i] : NEITHER;
     }
-    *there = (staging.there ? STAGING : NEITHER) | (history.there ? HISTORY : NEITHER);
-    result = staging.there ? db_settle(folder, "staging", vfs, err) : 0;
-    return result == 0 && history.there ? db_settle(folder, "history", vfs, err) : result;
+    *there = (enum there)found;
+    if (lost != NULL) {
+        *lost = (enum there)missing;
+    }
+    for (int i = 0; i < 2; i++) {
+        int result = (found & bits[i]) != 0 ? db_settle(folder, names[i], vfs, err) : 0;
+        if (result < 0) {
+            return result;
+        }
+    }
+    return 0;
 }
 
 /* --- what they say --- */
@@ -237,7 +256,7 @@ int pair_examine(const char *folder, const char *vfs, struct err *err)
 {
     enum there there;
     struct pair p = {0};
-    int result = look(folder, vfs, &there, err);
+    int result = look(folder, vfs, &there, NULL, err);
     if (result == 0 && (there & STAGING) != 0) {
         result = examine_one(folder, "staging", vfs, read_staging, &p, err);
     }
@@ -254,18 +273,19 @@ int pair_look(const char *folder, const char *vfs, struct err *err)
 {
     enum there there;
     struct pair p = {.staging_started = true};
-    int result = look(folder, vfs, &there, err);
+    int result = look(folder, vfs, &there, NULL, err);
     if (result < 0 || there == BOTH) {
         return result;
     }
     return there == HISTORY ? staging_missing(folder, err) : judge(folder, &p, err);
 }
 
-int pair_examine_loss(const char *folder, struct err *err)
+int pair_examine_loss(const char *folder, struct pair_lost *lost, struct err *err)
 {
     const char *const vfs = NULL;
-    enum there there;
-    int result = look(folder, vfs, &there, err);
+    enum there there, logs = NEITHER;
+    int result = look(folder, vfs, &there, &logs, err);
+    *lost = (struct pair_lost){.staging_log = (logs & STAGING) != 0, .history_log = (logs & HISTORY) != 0};
     if (result < 0 || there == BOTH || there == HISTORY) {
         return result;
     }
@@ -323,7 +343,8 @@ int pair_begin(struct db *staging, struct db *history, struct err *err)
         (result = write_marks(staging, folder, starts + 1, err)) < 0) {
         return result;
     }
-    return write_marks(history, folder, starts + 1, err);
+    result = write_marks(history, folder, starts + 1, err);
+    return result < 0 || (result = own_wal_begin(staging, err)) < 0 ? result : own_wal_begin(history, err);
 }
 
 int pair_folder(struct db *staging, int64_t *id, struct err *err)

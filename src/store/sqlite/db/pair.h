@@ -27,8 +27,13 @@ int pair_examine(const char *folder, const char *vfs, struct err *err);
 /* Only whether both are there, and no log that belongs to another file. */
 int pair_look(const char *folder, const char *vfs, struct err *err);
 
-/* The same for `unseen check --repair`, which takes a folder without staging.db, too. */
-int pair_examine_loss(const char *folder, struct err *err);
+/* Which files have lost the log that they need (own_wal.h). */
+struct pair_lost {
+    bool staging_log, history_log;
+};
+
+/* The same for `unseen check --repair`, which takes a folder without staging.db, or without logs, too. */
+int pair_examine_loss(const char *folder, struct pair_lost *lost, struct err *err);
 
 /* At a start: counts it, and gives both files one `folder` if they have none yet. Outside a transaction. */
 int pair_begin(struct db *staging, struct db *history, struct err *err);
