@@ -191,7 +191,7 @@ def test_tls_as_operations_has_it(folder, cold, certs, secret, network):
     network("10.0.0.7")
     block = document("operations.md", "tls://10.0.0.7:7443")
     block = block.replace("/etc/unseen/cert.pem", certs["here.pem"]).replace("/etc/unseen/key.pem", certs["here.key"])
-    server = cold(requirepass_file=str(secret), **dict(re.findall(r"(\w+) *= (.*)", block)))
+    server = cold(**{**dict(re.findall(r"(\w+) *= (.*)", block)), "requirepass_file": str(secret)})
     server.spawn()
     await_log(server, " ready ")
     ca = ("--cacert", certs["ca.pem"])
