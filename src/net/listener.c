@@ -197,7 +197,7 @@ int listeners_add_unix(struct listeners *all, const struct config *cfg, const st
     }
     struct listener *l = &all->list[all->n++];
     *l = (struct listener){.fd = fd, .is_unix = true, .ops = ops, .dev = st.st_dev, .ino = st.st_ino};
-    snprintf(l->address, sizeof l->address, "unix:%s", path);
+    snprintf(l->address, sizeof l->address, "unix:%s", a.sun_path);
     return 0;
 }
 
