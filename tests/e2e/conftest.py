@@ -25,7 +25,7 @@ from resp import Client, Closed, RespError  # noqa: E402
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("UNSEEN_BUILD", REPO / "build"))
 UNSEEN = BUILD / "unseen"
-DATA = pathlib.Path(os.environ.get("UNSEEN_TEST_DATA", REPO.parent / "shared" / "data"))
+DATA = pathlib.Path(os.environ.get("UNSEEN_TEST_TRACES", REPO.parent / "shared" / "data"))
 START = 1795255200000  # 2026-11-21T10:00Z
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
@@ -316,7 +316,7 @@ def spoken(server, protocol):
 def trace_path():
     path = DATA / "movietweetings.tsv.gz"
     if not path.exists():
-        pytest.skip(f"not here: the real trace is not at {path}: set UNSEEN_TEST_DATA to its folder")
+        pytest.skip(f"not here: the real trace is not at {path}: set UNSEEN_TEST_TRACES to its folder")
     return path
 
 

@@ -334,15 +334,18 @@ static const struct row rows[] = {
     /* Backups. */
     {"BACKUP /copy\r\nPING\r\n", "*6\r\n$5\r\nbytes\r\n:4096\r\n$2\r\nms\r\n:7\r\n$8\r\nproblems\r\n:0\r\n+PONG\r\n",
      "%3\r\n$5\r\nbytes\r\n:4096\r\n$2\r\nms\r\n:7\r\n$8\r\nproblems\r\n:0\r\n+PONG\r\n"},
-    {"BACKUP ''\r\n", "-ERR the folder must be a path below backup_root, got ''\r\n", NULL},
-    {"BACKUP \"/a\\x00b\"\r\n", "-ERR the folder must be a path below backup_root, got '/a" ANY, NULL},
+    {"BACKUP ''\r\n", "-ERR the folder must be a path below backup_root, in plain characters, got ''\r\n", NULL},
+    {"BACKUP \"/a\\x00b\"\r\n",
+     "-ERR the folder must be a path below backup_root, in plain characters, got '/a\\x00b'\r\n", NULL},
     {"BACKUP /full\r\nINFO backup\r\n",
      "-ERR the disk of /full has room for 1 MiB, the copy takes some 9 MiB\r\n" ANY
      "# Backup\r\nbackup_phase:none\r\n" ANY "last_backup_time:1795255200\r\n" ANY "last_backup_result:full\r\n" ANY
      "last_backup_folder:/full\r\n\r\n",
      NULL},
-    {"BACKUP \"/a=b,c\\r\\n# X\"\r\nINFO backup\r\n", "*6\r\n" ANY "last_backup_folder:/a:b,c  # X\r\n\r\n",
-     "%3\r\n" ANY "last_backup_folder:/a:b,c  # X\r\n\r\n"},
+    {"BACKUP \"/a\\r\\n# X\"\r\n", "-ERR the folder must be a path below backup_root, in plain characters, got '/a" ANY,
+     NULL},
+    {"BACKUP \"/a=b,c # X\"\r\nINFO backup\r\n", "*6\r\n" ANY "last_backup_folder:/a:b,c # X\r\n\r\n",
+     "%3\r\n" ANY "last_backup_folder:/a:b,c # X\r\n\r\n"},
     {"BACKUP /busy\r\n", "-BUSY a backup to /other is under way\r\n", NULL},
     {"BACKUP\r\n", COUNT_ERROR("backup"), NULL},
     {"LOAD done\r\nPING\r\n", "*1\r\n:1\r\n+PONG\r\n", NULL},

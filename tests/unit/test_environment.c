@@ -117,7 +117,7 @@ static void test_strangers_are_left_alone(void **state)
         "SERVICE_PORT_HTTP",
         "PASSWORD",
         "BUILD",
-        "TEST_DATA",
+        "TEST_TRACES",
         "CRASH_CYCLES",
         "POWER_CUTS",
         "POWER_STRIDE",
