@@ -71,7 +71,7 @@ static bool is_host(struct slice host)
             return false;
         }
     }
-    return host.len > 0;
+    return host.len > 0 && host.len <= 253; /* the longest name that DNS has */
 }
 
 /* An address with the scheme of the one that was asked, and its host if none, or only "?", is given. False: it is none;
