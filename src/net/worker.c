@@ -441,12 +441,13 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
     return code < 0 ? code : start_threads(pool, err);
 }
 
-/* A worker whose thread never ran ends its loop here. */
+/* A worker whose thread never ran ends its loop here. One that has stopped is left alone: what its ticks use is gone.
+ */
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
 {
     for (int i = 0; i < pool->n_all; i++) {
         struct worker *w = &pool->workers[i];
-        struct stop_message *m = w->has_queue ? malloc(sizeof *m) : NULL;
+        struct stop_message *m = w->has_queue && !w->stopped ? malloc(sizeof *m) : NULL;
         if (m != NULL) {
             *m = (struct stop_message){{NULL, on_stop}, patience_ms};
             loop_queue_post(&w->queue, &m->message);
@@ -456,7 +457,7 @@ void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
         struct worker *w = &pool->workers[i];
         if (w->has_thread) {
             pthread_join(w->thread, NULL);
-        } else if (w->has_queue) {
+        } else if (w->has_queue && !w->stopped) {
             thread_main(w);
         }
         w->has_thread = false;

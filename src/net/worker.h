@@ -161,6 +161,8 @@ int64_t worker_pool_tls_expires(const struct worker_pool *pool); /* seconds of u
 
 /* Reads certificate, key and CAs anew: new connections get them. An error is logged, and leaves those before. */
 int worker_pool_reload_tls(struct worker_pool *pool, struct err *err);
+
+/* Returns once all threads have ended. Called again, it does nothing. */
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms);
 void worker_pool_free(struct worker_pool *pool);
 
