@@ -325,6 +325,7 @@ static int setup(void **state)
     become_replica(x);
     stand_at(x, NODE, RUN, CURSOR);
     x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg, .protocol = REPLICA_PROTOCOL};
+    reach_init(&x->r.reach, &x->f->cfg, "", x->f->cfg.replica_of);
     x->says = (struct says){NODE,
                             RUN,
                             x->dedup.seed,
