@@ -300,7 +300,8 @@ struct store_ops {
      * program was built. Batches, bulk loads and joins are refused the same way. */
     int (*time_known)(struct store *s, struct err *err);
 
-    /* 0; or ERR_BUSY, ERR_FULL, ERR_IO, and why writes are refused now: no time, no memory, no room, no file. */
+    /* 0; or ERR_BUSY, ERR_FULL, ERR_IO, ERR_READONLY, ERR_CORRUPT, and why writes are refused now: no time, no memory,
+     * no room, no file, or that the last commit failed, until one succeeds. */
     int (*refusal)(struct store *s, struct err *err);
     /* 0; or ERR_LATE: what was handed in has been before the disk for STORE_STALLED_MS, and nobody can say when it will
      * be answered. Real time counts, also with a test clock. From memory. NULL: no write of the engine waits for a

@@ -1,5 +1,6 @@
 """The service manager's side: what it is told and when, and a watchdog that a stuck thread misses. Health over HTTP."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 
 from conftest import PATIENCE, free_port
 from test_reload import refusal, reload
+from unseen_grpc import Grpc
 
 WATCHDOG_MS = 3000
 
@@ -200,6 +202,31 @@ def test_health_while_writes_are_refused(make_server):
     code, answer = health(server, "/readyz")
     assert code == 503 and "less than min_free" in answer["detail"], answer
     assert health(server, "/healthz") == (200, {"alive": True})
+
+
+def test_another_process_holds_the_write_lock(make_server):
+    """All edges say so, until a commit succeeds: no client's write is needed."""
+    server = make_server(http=f"127.0.0.1:{free_port()}", grpc="127.0.0.1:0")
+
+    def look():
+        with server.client() as c, Grpc(server) as g:
+            _, page = health(server, "/v1/status")
+            cause = re.search(r"writes_refused_cause:(.*)", c.command("INFO", "persistence").decode())[1].strip()
+            return ([health(server, path)[0] for path in ("/readyz", "/readyz?role=primary", "/healthz")],
+                    g.raw("/grpc.health.v1.Health/Check", b"")[1], page["ready"], page.get("trouble") or "", cause)
+
+    with contextlib.closing(sqlite3.connect(server.data / "staging.db", isolation_level=None)) as shell:
+        shell.execute("BEGIN IMMEDIATE")
+        with server.client() as c:
+            assert re.match("BUSY .*staging.db: .*database is locked", refusal(c, "PLAYED", "u", "a"))
+            codes, grpc, ready, trouble, cause = look()
+            assert (codes, grpc, ready) == ([503, 503, 200], 2, False)
+            assert "writes are refused: " in trouble and "database is locked" in trouble and "locked" in cause
+            assert c.command("UNSEEN", "u", "a") == [b"a"]
+        shell.execute("ROLLBACK")
+    server.advance(1000)
+    assert look() == ([200, 200, 200], 1, True, "", "")
+    assert "commits succeed again" in server.log()
 
 
 def test_a_thread_that_cannot_be_stalled(client):

@@ -31,7 +31,7 @@ static struct {
 } rules[RULES_MAX];
 static int n_rules;
 static bool frozen, released;
-static _Atomic bool skip_syncs;
+static _Atomic bool skip_syncs, skip_sleeps;
 static int held;
 
 int vfs_fault_add(const struct vfs_rule *rule)
@@ -64,6 +64,7 @@ void vfs_fault_heal(void)
     pthread_mutex_lock(&rules_mutex);
     n_rules = 0;
     frozen = false;
+    skip_sleeps = false;
     released = true;
     pthread_cond_broadcast(&rules_changed);
     pthread_mutex_unlock(&rules_mutex);
@@ -104,6 +105,11 @@ void vfs_fault_freeze(bool on)
 void vfs_fault_skip_syncs(void)
 {
     atomic_store(&skip_syncs, true);
+}
+
+void vfs_fault_skip_sleeps(void)
+{
+    atomic_store(&skip_sleeps, true);
 }
 
 static int io_error(unsigned op)
@@ -401,7 +407,7 @@ static int fault_randomness(sqlite3_vfs *vfs, int n, char *out)
 static int fault_sleep(sqlite3_vfs *vfs, int us)
 {
     (void)vfs;
-    return system_vfs->xSleep(system_vfs, us);
+    return atomic_load(&skip_sleeps) ? us : system_vfs->xSleep(system_vfs, us);
 }
 
 static int fault_time(sqlite3_vfs *vfs, double *out)

@@ -258,6 +258,74 @@ static void test_busy_after_a_minute(void **state)
     buf_free(&batch.bytes);
 }
 
+/* --- tests: commits that fail --- */
+
+static void expect_refusal(struct store_fixture *f, int code, const char *words)
+{
+    struct err err = {0};
+    struct store_ring ring;
+    assert_int_equal(f->store->ops->refusal(f->store, &err), code);
+    assert_non_null(strstr(err.text, words));
+    f->store->ring->look(f->store, &ring);
+    assert_true(ring.busy);
+    assert_non_null(strstr(ring.busy_cause, words));
+}
+
+static void expect_writable(struct store_fixture *f)
+{
+    struct store_ring ring;
+    assert_int_equal(f->store->ops->refusal(f->store, NULL), 0);
+    f->store->ring->look(f->store, &ring);
+    assert_false(ring.busy);
+}
+
+/* Said until a commit succeeds, which needs no client's write. */
+static void test_lock_of_another(void **state)
+{
+    struct store_fixture *f = *state;
+    sqlite3 *shell = open_file(f, "staging");
+    vfs_fault_skip_sleeps();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sqlite3_exec(shell, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(i == 0 ? record_at(f, STORE_PLAY, clock_wall_ms(), "u", "a") : forget(f, "u", NULL), ERR_BUSY);
+        expect_refusal(f, ERR_BUSY, "locked");
+        advance(f, 1000);
+        expect_refusal(f, ERR_BUSY, "locked");
+        assert_int_equal(sqlite3_exec(shell, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+        advance(f, 1000);
+        expect_writable(f);
+    }
+    assert_int_equal(sqlite3_exec(shell, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "a"), ERR_BUSY);
+    assert_int_equal(sqlite3_exec(shell, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    play(f, "u", "b");
+    expect_writable(f);
+    assert_false(seen(f, "u", "a"));
+    sqlite3_close(shell);
+}
+
+/* The same; what the stager tries writes to the disk, or it would say that all is well again. */
+static void test_disk_that_takes_no_commit(void **state)
+{
+    static const struct {
+        unsigned op;
+        enum vfs_action action;
+        int code;
+    } of[] = {{VFS_SYNC, VFS_EIO, ERR_IO}, {VFS_WRITE, VFS_EIO, ERR_IO}, {VFS_WRITE, VFS_FULL, ERR_FULL}};
+    struct store_fixture *f = *state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        rule(of[i].op, "staging.db-wal", 1, true, of[i].action);
+        assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "a"), of[i].code);
+        expect_refusal(f, of[i].code, "staging.db");
+        advance(f, 1000);
+        expect_refusal(f, of[i].code, "staging.db");
+        vfs_fault_heal();
+        advance(f, 1000);
+        expect_writable(f);
+        assert_false(seen(f, "u", "a"));
+    }
+}
+
 static void test_min_free(void **state)
 {
     struct store_fixture *f = *state;
@@ -294,6 +362,8 @@ int main(int argc, char **argv)
         TEST(test_early_turns),
         TEST(test_no_memory_for_the_index),
         TEST(test_busy_after_a_minute),
+        TEST(test_lock_of_another),
+        TEST(test_disk_that_takes_no_commit),
         TEST(test_min_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,6 +93,14 @@ static int store_missing(struct store *base, struct err *err)
     return result < 0 ? result : folder_lock_keep(&s->lock, err);
 }
 
+static int commit_failed(struct sqlite_store *s, struct err *err)
+{
+    pthread_mutex_lock(&s->ring_mutex);
+    const struct err last = s->commit_failed;
+    pthread_mutex_unlock(&s->ring_mutex);
+    return last.code < 0 ? err_set(err, last.code, "%s", last.text) : 0;
+}
+
 static int store_refusal(struct store *base, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -103,7 +111,8 @@ static int store_refusal(struct store *base, struct err *err)
         result = store_time_known(base, err);
     }
     result = result < 0 ? result : folder_has(s->folder, "staging.db", &s->staging_file, err);
-    return result < 0 ? result : folder_lock_keep(&s->lock, err);
+    result = result < 0 ? result : folder_lock_keep(&s->lock, err);
+    return result < 0 ? result : commit_failed(s, err);
 }
 
 static void store_ring(struct store *base, struct store_ring *out)

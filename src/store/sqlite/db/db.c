@@ -395,6 +395,13 @@ int db_begin(struct db *db, struct err *err)
     return result;
 }
 
+void db_wait_for_locks(struct db *db, bool wait)
+{
+    if (db->handle != NULL) {
+        sqlite3_busy_timeout(db->handle, wait ? BUSY_WAIT_MS : 0);
+    }
+}
+
 int db_begin_read(struct db *db, struct err *err)
 {
     return begin(db, SQL_BEGIN_READ, err);

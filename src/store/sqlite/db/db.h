@@ -123,6 +123,8 @@ struct slice db_column_bytes(sqlite3_stmt *stmt, int column);
  * statements from before are gone. */
 /* BEGIN IMMEDIATE. ERR_IO: also when the file is not there, or another process has the folder too. */
 int db_begin(struct db *db, struct err *err);
+/* Whether it waits a moment for the lock of another connection, as it does when the file was just opened. */
+void db_wait_for_locks(struct db *db, bool wait);
 int db_begin_read(struct db *db, struct err *err); /* BEGIN: the first read takes the snapshot */
 int db_commit(struct db *db, struct err *err);
 /* Ends what db_begin_read() began: returns the reading's own result, or, if that was good, the error of its end. A

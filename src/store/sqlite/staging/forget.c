@@ -276,6 +276,7 @@ static int forget_staged(struct sqlite_store *s, const struct forgets *g, struct
     if (result == 0) {
         result = forget_rows(s, g, err);
     }
+    stager_note_commit(s, err);
     struct err off = {0};
     if (db->handle != NULL && !db->lost && db_pragma(db, "secure_delete", 0, &off) < 0) {
         log_warn("secure_delete stays on", "error=%s", log_quote_str(off.text));

@@ -267,6 +267,20 @@ static void count_senders(struct stager *st, struct store_message *first, struct
     }
 }
 
+void stager_note_commit(struct sqlite_store *s, const struct err *err)
+{
+    if (err->code == ERR_NOMEM) {
+        return;
+    }
+    bool before = s->commit_failed.code != 0;
+    pthread_mutex_lock(&s->ring_mutex);
+    s->commit_failed = *err;
+    pthread_mutex_unlock(&s->ring_mutex);
+    if (before && err->code == 0) {
+        log_info("commits succeed again", "file=%s", log_quote_str(s->stager.db.path));
+    }
+}
+
 void stager_gather(struct stager *st)
 {
     int64_t most = st->commit_us / 3 < GATHER_US_MAX ? st->commit_us / 3 : GATHER_US_MAX;
@@ -320,6 +334,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
     int result = write_group(s, first, end, &id, &err);
     st->next_id = id;
     count_senders(st, first, end);
+    stager_note_commit(s, &err);
     if (result == 0) {
         st->undo_from = 0;
         COUNT(s, commits, 1);

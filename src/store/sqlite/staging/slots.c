@@ -196,6 +196,18 @@ static int save_turn(struct sqlite_store *s, uint64_t turn, struct err *err)
     return result;
 }
 
+void slots_try_commit(struct sqlite_store *s)
+{
+    struct err err = {0};
+    if (s->commit_failed.code == 0) {
+        return;
+    }
+    db_wait_for_locks(&s->stager.db, false); /* it is tried again soon, and writes wait for it */
+    save_turn(s, s->turn, &err);
+    db_wait_for_locks(&s->stager.db, true);
+    stager_note_commit(s, &err);
+}
+
 static void empty_slots(struct sqlite_store *s, bool empty[STORE_SLOTS_MAX])
 {
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {

@@ -99,6 +99,8 @@ void slots_make_room(struct sqlite_store *s, uint64_t rows);
 /* Lets the stuck ones be emptied again: those whose time has come, or all. */
 void slots_retry_emptying(struct sqlite_store *s, bool all);
 void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the ring: its tables */
+/* After a commit that failed: whether one succeeds now, while no client writes. */
+void slots_try_commit(struct sqlite_store *s);
 void slots_collect_garbage(struct sqlite_store *s, bool all);
 uint64_t slots_bytes(struct sqlite_store *s); /* of memory; with what is still to be read, about */
 
@@ -109,6 +111,8 @@ void stager_free(struct sqlite_store *s); /* answers what is left; the historian
 
 /* group_commit.c: commits the batches first .. end (excluded) and answers them */
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
+/* How a commit ended. What may fail the next one, too, is why writes are refused, until one succeeds. */
+void stager_note_commit(struct sqlite_store *s, const struct err *err);
 void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
 /* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, in the feed, and among
  * the positions. */

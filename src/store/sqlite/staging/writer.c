@@ -183,6 +183,7 @@ static void tick(struct sqlite_store *s)
     backup_time_save(s);
     stager_look_at_disk(s);
     stager_look_at_memory(s, true);
+    slots_try_commit(s);
     consider_turn(s);
     slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
