@@ -113,7 +113,7 @@ def test_it_listens_for_others_and_wants_a_password(folder):
     assert options["listen"]["value"] == "0.0.0.0:7979" and options["listen"]["from"] == "file"
     assert options["http"]["value"] == "none" and options["http"]["from"] == "environment"
     changed = {name for name, option in options.items() if option["changed"]}
-    assert changed == {"listen", "http", "grpc", "requirepass"}
+    assert changed == {"listen", "http", "grpc", "requirepass", "staging_memory"}
 
 
 def test_it_is_checked_by_a_subcommand_that_there_is():

@@ -55,7 +55,7 @@ def threads(server):
 
 def test_every_thread_has_a_name(make_server, folder):
     server = make_server(http=f"127.0.0.1:{free_port()}", legacy_redis=folder / "none", legacy_mirror="yes")
-    expected = ["ack", "aside", "changer", *["cold"] * 16, "feeder", "historian", "http", "logins", "migration", "mirror",
+    expected = ["ack", "aside", "changer", *["cold"] * 16, "feeder", "historian", "http", "log", "logins", "migration", "mirror",
                 "pages", "pools", "stager", "unseen", "worker-0", "worker-1"]
     until(lambda: threads(server) == expected, lambda: threads(server))  # a thread names itself once it runs
 
