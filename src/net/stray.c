@@ -2,22 +2,26 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "net/conn.h"
 #include "net/worker.h"
 
-enum { LINE_MAX_LEN = 256 };
-
-/* *1\r\n, or a line of words. HTTP's first line names a path and a version. */
+/* *1\r\n, or a line that begins with a word which is first said to a Redis. Other lines may be HTTP gone wrong. */
 bool stray_is_resp(struct slice input)
 {
+    static const char *const words[] = {"AUTH", "CLIENT", "COMMAND", "ECHO", "HELLO", "INFO", "PING", "QUIT", "SELECT"};
     if (input.len >= 2 && input.data[0] == '*') {
         return isdigit((unsigned char)input.data[1]) != 0;
     }
-    size_t most = input.len < LINE_MAX_LEN ? input.len : LINE_MAX_LEN;
-    const char *end = most > 0 ? memchr(input.data, '\n', most) : NULL;
-    return end != NULL && isalpha((unsigned char)input.data[0]) != 0 &&
-           memchr(input.data, '/', (size_t)(end - input.data)) == NULL;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i]);
+        if (input.len > len && strncasecmp(input.data, words[i], len) == 0 &&
+            memchr(" \r\n", input.data[len], 3) != NULL) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* As it is bound; NULL: nowhere. */

@@ -576,7 +576,7 @@ def test_more_connections_than_it_takes(web):
 
 
 GARBAGE = [  # and the status of the first answer; None: of no request, until its end or its time is up; 0: of RESP
-    (b"\x00\x01\x02\xff" * 1000, None), (b"GET\r\n\r\n", 0), (b"*1\r\n$4\r\nPING\r\n", 0),
+    (b"\x00\x01\x02\xff" * 1000, None), (b"GET\r\n\r\n", None), (b"*1\r\n$4\r\nPING\r\n", 0),
     (b"GET / HTTP/9.9\r\n\r\n", 505),
     (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3 + b"\r\n\r\n\x80garbage\r\n\r\n", 200),
     (b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
