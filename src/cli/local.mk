@@ -17,6 +17,8 @@ libunseen_a_SOURCES += \
 	src/cli/front/front.c \
 	src/cli/front/front_pass.c \
 	src/cli/front/front_pass.h \
+	src/cli/lib/data_folder.c \
+	src/cli/lib/data_folder.h \
 	src/cli/lib/help.c \
 	src/cli/transfer/load.c \
 	src/cli/transfer/load_target.c \
@@ -50,8 +52,6 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_rados.h \
 	src/cli/serve/serve_lease.c \
 	src/cli/serve/serve_lease.h \
-	src/cli/serve/serve_mark.c \
-	src/cli/serve/serve_mark.h \
 	src/cli/serve/serve_recover.c \
 	src/cli/serve/serve_recover.h \
 	src/cli/serve/serve_watch.c \

@@ -66,10 +66,11 @@ const struct config_option config_options[] = {
         .default_text = "no",
         .change = CHANGE_RESTART,
         .help =
-            "Whether the service refuses to start where the data folder holds nothing, as behind a mistyped path or "
-            "a disk that isn't mounted, and everything would be unseen again. no: an empty history is begun, with a "
+            "Whether serve, import and load refuse a data folder that holds nothing, as behind a mistyped path or a "
+            "disk that isn't mounted, where everything would be unseen again. no: an empty history is begun, with a "
             "warning; yes: it is refused; the path of a file outside of the data folder: the first start makes it, "
-            "and where it is there it is refused. The packages' unit names such a file. unseen serve --new begins "
+            "and from then on it is refused, and serve refuses the history of another server, too. The packages' unit "
+            "names such a file. --new begins "
             "an empty history all the same.",
     },
     {

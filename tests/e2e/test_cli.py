@@ -228,6 +228,7 @@ def test_import_into_a_folder_from_a_pipe_that_is_cut_off(folder, pipe):
     args = ["--data", folder / "data", "--test-clock", START]
     p = pipe(*args)
     feed(p, tsv(ROWS).encode())
+    assert b"an empty history is begun" in p.stderr.readline()
     assert p.stderr.readline() == b"import: %d events are durable\n" % len(ROWS)
     p.kill()
     p.wait()

@@ -107,10 +107,12 @@ def test_an_empty_history_is_no_silent_thing(make_server):
 def test_a_service_that_has_had_data(make_server, folder):
     mark = folder / "mark"
     server = make_server(store="sqlite", expect_data=str(mark))
-    assert mark.read_text() == f"{server.data}\n"
+    assert mark.read_text().startswith(f"{server.data}\nseed=")
+    made = mark.read_text()
     with server.client() as c:
         c.command("PLAYED", "u", "a")
     server.restart()
+    assert mark.read_text() == made
     assert server.stop() == 0
 
     typo = folder / "dta"
@@ -127,17 +129,17 @@ def test_a_service_that_has_had_data(make_server, folder):
     assert "holds no data" in refused(folder, unmounted, expect_data=str(mark))
     shutil.copy(server.data / "staging.db", unmounted)
     assert "history.db is missing or empty" in refused(folder, unmounted, expect_data=str(mark))
-    assert mark.read_text() == f"{server.data}\n"
+    assert mark.read_text() == made
 
     server.options["data"] = str(typo)
     server.data = typo
     server.spawn("--new")
-    wait_for(server, lambda: mark.read_text() == f"{typo}\n")
+    wait_for(server, lambda: mark.read_text().startswith(f"{typo}\n"))
     assert server.stop() == 0
     server.start()
     mark.unlink()
     server.restart()
-    assert mark.read_text() == f"{typo}\n"
+    assert mark.read_text().startswith(f"{typo}\n")
 
 
 def test_data_is_expected(make_server, folder):
@@ -151,6 +153,74 @@ def test_data_is_expected(make_server, folder):
     server = make_server(store="sqlite")
     server.options["expect_data"] = "yes"
     server.restart()
+
+
+def test_import_and_load_begin_no_history_in_silence(make_server, folder):
+    trace, users, mark = folder / "plays.tsv", folder / "users", folder / "mark"
+    trace.write_text(f"{START}\tu\ta\n")
+    clock = "--test-clock", START, "--min-free", "0", "--timezone", "UTC"
+    begun = "warn the data folder holds no data: an empty history is begun data=\"{}\" seed="
+    told = run("import", trace, "--data", folder / "first", "--quiet", *clock).stderr.decode()
+    assert begun.format(folder / "first") in told and len(told.splitlines()) == 1
+    assert run("import", trace, "--data", folder / "first", "--quiet", *clock).stderr == b""
+    run("export", users, "--data", folder / "first", *clock)
+    told = run("load", users, "--data", folder / "second", *clock).stderr.decode()
+    assert begun.format(folder / "second") in told
+
+    mark.write_text(f"{folder}/first\n")
+    for expect in "yes", str(mark):
+        for name, file in ("import", trace), ("load", users):
+            words = name, file, "--data", folder / "typo", "--expect-data", expect, *clock
+            refusal = run(*words, check=False).stderr.decode()
+            assert f"the data folder {folder}/typo holds no data" in refusal and f"run once unseen {name} --new" in refusal
+            assert not (folder / "typo").exists()
+            run(*words, "--new")
+            assert mark.read_text() == f"{folder}/first\n"  # of what was served
+            shutil.rmtree(folder / "typo")
+
+
+def test_the_folder_of_another_history(make_server, folder):
+    """A mark of 0.1.0 takes any; one of ours that of another disk by name. A folder without plays may change its seed."""
+    mark = folder / "mark"
+    server = make_server(store="sqlite", expect_data=str(mark))
+    mark.write_text("/elsewhere\n")
+    server.restart()
+    path, history = mark.read_text().splitlines()
+    assert path == str(server.data) and history.endswith(f" begun={START}")
+    assert server.stop() == 0
+
+    trace, users = folder / "plays.tsv", folder / "users"
+    trace.write_text(f"{START}\tu\ta\n")
+    clock = "--test-clock", START + 1, "--min-free", "0", "--timezone", "UTC"
+    run("import", trace, "--data", folder / "other", *clock)
+    refusal = refused(folder, folder / "other", expect_data=str(mark))
+    assert f"the data folder {folder}/other holds another history (seed " in refusal, refusal
+    assert f"had in {server.data} (seed {history[5:13]}), as {mark} says" in refusal and "unseen serve --new" in refusal
+    assert mark.read_text() == f"{path}\n{history}\n"
+
+    run("export", users, "--data", folder / "other", *clock)
+    run("load", users, "--data", server.data, *clock)  # which adopts its seed
+    server.start()
+    adopted = mark.read_text().splitlines()[1]
+    assert adopted != history and adopted.endswith(f" begun={START}")
+    assert server.stop() == 0
+
+    run("load", users, "--data", folder / "again", *clock)  # of the same seed: the same history
+    server.options["data"], server.data = str(folder / "again"), folder / "again"
+    server.start()
+    assert mark.read_text().splitlines()[0] == str(folder / "again")
+    assert server.stop() == 0
+
+    run("import", trace, "--data", folder / "third", "--test-clock", START + 2, *clock[2:])
+    assert "holds another history" in refused(folder, folder / "third", expect_data=str(mark))
+    server.options["data"], server.data = str(folder / "third"), folder / "third"
+    server.spawn("--new")
+    wait_for(server, lambda: mark.read_text().startswith(f"{folder}/third\n"))
+    assert server.stop() == 0
+    server.start()
+    for text in "no path\n", f"{folder}/third\nseed=1 begun=0\n", f"{folder}/third\nseed=00000001 begun=-1\n":
+        mark.write_text(text)
+        assert f"{mark} is no mark of Unseen" in refused(folder, folder / "new", "--new", expect_data=str(mark))
 
 
 # --- whose the files are ---

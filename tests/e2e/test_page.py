@@ -195,6 +195,9 @@ def test_which_node_it_is(served, browser):
     assert text(browser, "who") == f"{socket.gethostname()} · primary · {served.data}"
     assert browser.title == f"{socket.gethostname()} · primary · Unseen"
 
+    assert text(browser, "begun") == "history since 2026-11-21 10:00:00 UTC"
+    assert browser.find_element(By.ID, "begun").get_attribute("class") == "small wait"
+
     def icon():
         return browser.execute_script("return document.getElementById('icon').href")
     healthy = icon()

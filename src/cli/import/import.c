@@ -19,12 +19,12 @@
 #include "cli/import/import_impl.h"
 #include "cli/import/import_input.h"
 #include "cli/import/letters.h"
+#include "cli/lib/data_folder.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
 #include "net/client.h"
 #include "store/bulk.h"
-#include "store/factory.h"
 #include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 #include "store/stats.h"
@@ -74,6 +74,8 @@ static const char help[] =
     "                         it is no pipe. SIGTERM ends it. Needs --to\n"
     "      --state FILE       where --follow keeps how far the file was acknowledged (default: the file's name with\n"
     "                         .follow behind it); one follower at a time has it\n"
+    "      --new              begin an empty history where the data folder holds none, although\n"
+    "                         expect_data says that it should\n"
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
     "A pipe may stay open: what it gave is loaded within a second, and a line says how many events are durable.\n\n"
@@ -259,8 +261,7 @@ static int begin(struct import *im, struct err *err)
     if (im->cfg.store == STORE_ENGINE_RADOS) {
         rc = rados_store_open(&im->cfg, &(struct rados_store_options){.use = RADOS_LOADS}, &im->store, err);
     } else {
-        rc = cli_options_has_folder(&im->cfg, err);
-        rc = rc < 0 ? rc : store_open(&im->cfg, &im->store, err);
+        rc = data_folder_open(&im->cfg, "import", im->begin_new, &im->store, err);
     }
     if (rc == ERR_LOCKED) {
         char address[CONFIG_TEXT + 16];
@@ -477,6 +478,7 @@ int cli_import(int argc, char **argv)
         {"follow", &im.follow, NULL},
         {"state", NULL, &im.state},
         {"dead-letters", &im.dead_letters, NULL},
+        {"new", &im.begin_new, NULL},
         {NULL, NULL, NULL},
     };
     const struct cli_syntax syntax = {"import", help, "a FILE, or - for standard input", 0, -1, flags, false};

@@ -18,7 +18,7 @@ enum { IMPORT_SUBMIT_MS = 1000 }; /* so old may events become that are not submi
 
 struct import {
     const char *format_name, *to;
-    bool strict, dry_run, json, quiet, follow, dead_letters;
+    bool strict, dry_run, json, quiet, follow, dead_letters, begin_new;
     const char *state; /* of follow: a path; NULL: beside the file */
     const char *columns_name, *escapes_name, *unit_name, *rejects_path, *max_rejects;
     struct import_rules rules;

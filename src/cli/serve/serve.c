@@ -16,12 +16,12 @@
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "cli/cli.h"
+#include "cli/lib/data_folder.h"
 #include "cli/lib/options.h"
 #include "cli/lib/versions.h"
 #include "cli/serve/serve_config.h"
 #include "cli/serve/serve_front.h"
 #include "cli/serve/serve_lease.h"
-#include "cli/serve/serve_mark.h"
 #include "cli/serve/serve_rados.h"
 #include "cli/serve/serve_recover.h"
 #include "cli/serve/serve_watch.h"
@@ -58,8 +58,8 @@ static const char help[] =
     "      --unix-socket PATH a Unix socket beside it\n"
     "      --front-only       without a folder: answers questions from what another server keeps\n"
     "                         in the Redis of front_redis or front_sentinel, and takes no writes\n"
-    "      --new              begin an empty history where the data folder holds none, although\n"
-    "                         expect_data says that it should\n\n"
+    "      --new              begin an empty history where the data folder holds none, or serve\n"
+    "                         another one than before, although expect_data says otherwise\n\n"
     "Exit code: 0 it was ended; 1 it failed; 2 wrong usage; 78 the configuration is wrong.\n\n"
     "Examples:\n"
     "  unseen serve --data /var/lib/unseen\n"
@@ -228,11 +228,12 @@ static int open_store(const struct serve_config *config, struct store **store, s
     if (config->front_only) {
         return serve_front_open(cfg, store, err);
     }
-    int rc = serve_mark_check(cfg, config->begin_new, err);
+    int rc = data_folder_check(cfg, "serve", config->begin_new, err);
     if (rc < 0 || (rc = store_begin(cfg, store, err)) < 0) {
         return rc;
     }
-    if ((rc = clone_mark_check(*store, cfg->data, err)) < 0 || (rc = serve_mark_leave(cfg, err)) < 0) {
+    if ((rc = clone_mark_check(*store, cfg->data, err)) < 0 ||
+        (rc = data_folder_mark(cfg, config->begin_new, *store, err)) < 0) {
         (*store)->ops->close(*store);
     }
     return rc;

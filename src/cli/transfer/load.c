@@ -39,6 +39,8 @@ static const char help[] =
     "      --to ADDRESS       load into the server at host:port, tls://host:port or unix:/path; its password is\n"
     "                         requirepass of the configuration, or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
     "      --check            read the files, say what is in them, load nothing\n"
+    "      --new              begin an empty history where the data folder holds none, although\n"
+    "                         expect_data says that it should\n"
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
     "Exit code: 0 loaded; 1 failed, or some users could not be loaded: they are named; 2 wrong usage.\n\n"
@@ -56,7 +58,7 @@ struct names {
 
 struct loading {
     const char *to;
-    bool check, json, quiet;
+    bool check, json, quiet, begin_new;
     struct config cfg;
     FILE **files;
     char **paths;
@@ -333,7 +335,7 @@ static int run(struct loading *l, struct err *err)
     if (rc < 0 || l->check) {
         return rc;
     }
-    if ((rc = load_target_open(&l->cfg, l->to, l->head.seed, imported, l, &target, err)) < 0) {
+    if ((rc = load_target_open(&l->cfg, l->to, l->begin_new, l->head.seed, imported, l, &target, err)) < 0) {
         return rc;
     }
     rc = read_files(l, target, err);
@@ -359,8 +361,8 @@ int cli_load(int argc, char **argv)
 {
     struct loading l = {0};
     const struct cli_flag flags[] = {
-        {"to", NULL, &l.to},       {"check", &l.check, NULL}, {"json", &l.json, NULL},
-        {"quiet", &l.quiet, NULL}, {NULL, NULL, NULL},
+        {"to", NULL, &l.to},       {"check", &l.check, NULL},   {"json", &l.json, NULL},
+        {"quiet", &l.quiet, NULL}, {"new", &l.begin_new, NULL}, {NULL, NULL, NULL},
     };
     const struct cli_syntax syntax = {"load", help, "a FILE, or - for standard input", 1, -1, flags, false};
     struct cli_options options;

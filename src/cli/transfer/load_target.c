@@ -9,10 +9,9 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "cli/lib/options.h"
+#include "cli/lib/data_folder.h"
 #include "cli/lib/store_wait.h"
 #include "net/client.h"
-#include "store/factory.h"
 #include "store/rados/rados_store.h"
 #include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"
@@ -49,15 +48,14 @@ struct load_target {
 
 /* --- opening --- */
 
-static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed, struct err *err)
+static int open_folder(struct load_target *t, struct config *cfg, bool begin_new, uint64_t seed, struct err *err)
 {
     if (cfg->hash_seed_given && cfg->hash_seed != seed) {
         return err_set(err, ERR_SEED, "hash_seed of the configuration is not the seed of the file");
     }
     cfg->hash_seed = seed;
     cfg->hash_seed_given = true;
-    int rc = cli_options_has_folder(cfg, err);
-    rc = rc < 0 ? rc : store_open(cfg, &t->store, err);
+    int rc = data_folder_open(cfg, "load", begin_new, &t->store, err);
     if (rc == ERR_SEED) {
         return err_set(err, ERR_SEED,
                        "the folder %s has plays hashed with another seed than the file's (fingerprint %08" PRIx32
@@ -147,8 +145,8 @@ static int open_server(struct load_target *t, const struct config *cfg, const ch
     return t->ring ? call_server(t, words, 2, &reply, err) : 0;
 }
 
-int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
-                     struct load_target **target, struct err *err)
+int load_target_open(struct config *cfg, const char *to, bool begin_new, uint64_t seed, load_imported *imported,
+                     void *arg, struct load_target **target, struct err *err)
 {
     struct load_target *t = calloc(1, sizeof *t);
     if (t == NULL) {
@@ -160,7 +158,7 @@ int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imp
     char address[CONFIG_TEXT + 16] = "";
     int rc = to != NULL                         ? open_server(t, cfg, to, seed, err)
              : cfg->store == STORE_ENGINE_RADOS ? open_pool(t, cfg, seed, err)
-                                                : open_folder(t, cfg, seed, err);
+                                                : open_folder(t, cfg, begin_new, seed, err);
     if (to == NULL && rc == ERR_LOCKED && sqlite_store_address(cfg->data, address, sizeof address, NULL) == 0 &&
         address[0] != '\0') {
         rc = open_server(t, cfg, address, seed, err);

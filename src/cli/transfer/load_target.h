@@ -13,10 +13,10 @@ struct load_target;
 typedef void load_imported(void *arg, struct slice snapshot, int verdict);
 
 /* to: the server's address; NULL: the folder of cfg, or its server. A folder without plays adopts the seed; else
- * another seed is ERR_SEED. A pool that isn't ready for plays is made so, with the seed. Staged plays of a folder are
- * flushed first. cfg is changed and must outlive the target. */
-int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
-                     struct load_target **target, struct err *err);
+ * another seed is ERR_SEED. begin_new: for data_folder_open(). A pool that isn't ready for plays is made so, with the
+ * seed. Staged plays of a folder are flushed first. cfg is changed and must outlive the target. */
+int load_target_open(struct config *cfg, const char *to, bool begin_new, uint64_t seed, load_imported *imported,
+                     void *arg, struct load_target **target, struct err *err);
 
 /* Copies the snapshot. */
 int load_target_add(struct load_target *t, struct slice snapshot, struct err *err);
