@@ -1,11 +1,11 @@
 """The Redis that users come from: a real redis-server that is killed, stopped and refuses, and what tests ask of it."""
 import shutil
-import signal
 import subprocess
 import time
 
 from conftest import PATIENCE
 from resp import Client, Closed, RespError
+from standstill import freeze, thaw
 
 REDIS = shutil.which("redis-server")
 
@@ -65,10 +65,10 @@ class OldRedis:
             self.process.wait()
 
     def pause(self):
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process)
 
     def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
+        thaw(self.process)
 
     def zadd(self, key, pairs):
         """(score, member), some hundred a command."""

@@ -16,6 +16,7 @@ import pytest
 from conftest import BUILD, PATIENCE, REPO, run
 from old_redis import wait
 from resp import Client, Closed, RespError, encode
+from standstill import freeze, thaw
 from test_http import Asker, http_port, raw, read_all
 
 HTTP_CLIENTS = 256
@@ -104,7 +105,7 @@ def test_a_crowd_at_the_door(make_server):
         pytest.skip("not here: this kernel keeps no such queue")
     server = make_server(http="127.0.0.1:0")
     port = http_port(server)
-    server.process.send_signal(signal.SIGSTOP)
+    freeze(server.process)
     comers = []
     try:
         for i in range(crowd):
@@ -115,7 +116,7 @@ def test_a_crowd_at_the_door(make_server):
             comer.register(comers[-1], select.POLLOUT)
             assert comer.poll(0), f"the kernel had no place for number {i}"
     finally:
-        server.process.send_signal(signal.SIGCONT)
+        thaw(server.process)
         for s in comers:
             s.close()
     with Asker(server) as a:
@@ -634,10 +635,10 @@ def test_a_stop_is_no_alarm(make_server, monkeypatch):
     monkeypatch.delenv("WATCHDOG_USEC")
     with Asker(server) as a:
         assert a.good("GET", "/healthz") == {"alive": True}
-        server.process.send_signal(signal.SIGSTOP)
+        freeze(server.process)
         a.http.request("GET", "/healthz")  # the first thing that it sees
         time.sleep(5)
-        server.process.send_signal(signal.SIGCONT)
+        thaw(server.process)
         answer = a.http.getresponse()
         assert answer.status == 200 and json.load(answer) == {"alive": True}
         deadline = time.monotonic() + 2

@@ -125,7 +125,8 @@ def test_figures(make_server, redis):
     assert shown["migration_state"] == "waiting" and "no answer for 5 s" in shown["migration_cause"]
     assert info(server, "mirror")["mirror_state"] == "waiting" and shown["migration_up"] == "0"
     redis.go_on()
-    m = scrape_until(server, lambda m: m["unseen_migration_waiting_users"] == m["unseen_mirror_waiting_events"] == 0)
+    m = scrape_until(server, lambda m: m["unseen_migration_waiting_users"] == m["unseen_mirror_waiting_events"] == 0
+                     and m["unseen_migration_up"] == m["unseen_mirror_up"] == 1)
     assert {name: m[f"unseen_migration_{name}"] for name in (
         "noted_users", "migrated_users", "left_users", "forgotten_users", "problem_keys", "up", "paused",
         "waiting_since_timestamp_seconds", "users_total", "plays_total", "deliveries_total", "too_old_total",

@@ -1,7 +1,6 @@
 """Coming from another Redis: a real redis-server, and what gets in the way. The whole way: test_journey.py."""
 import json
 import select
-import signal
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ import pytest
 from conftest import DAY, PATIENCE, START, run
 from old_redis import REDIS, OldRedis
 from resp import RespError, encode
+from standstill import freeze, thaw
 from test_reload import reload
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
@@ -202,14 +202,14 @@ def test_stopped_redis(make_server, redis):
     with redis.client() as c:
         zadd(c, "played:u", [(START, "a")])
     server = make_server(legacy_redis=redis.socket)
-    redis.process.send_signal(signal.SIGSTOP)
+    freeze(redis.process)
     with server.client() as c:
         c.command("LEGACY", "NOTE", "u")
         stuck = wait_status(server, lambda s: s[b"state"] == b"waiting")
         assert b"no answer for 5 s" in stuck[b"cause"]
         c.command("PLAYED", "u", "b")
         assert c.command("UNSEEN", "u", "a", "b") == [b"a"]
-        redis.process.send_signal(signal.SIGCONT)
+        thaw(redis.process)
         wait_done(server)
         assert c.command("UNSEEN", "u", "a", "b") == []
 

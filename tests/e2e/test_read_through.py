@@ -1,7 +1,6 @@
 """Questions about users who are noted and not yet migrated, which are also put to the Redis that they come from: with a
 real redis-server that is there, slow, stopped, killed, and of the wrong kind."""
 import re
-import signal
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ import pytest
 from conftest import DAY, PATIENCE, START, http_url
 from old_redis import REDIS, OldRedis
 from resp import Closed, encode
+from standstill import freeze, thaw
 from test_migrate import migrate, status, wait_done, wait_status, zadd
 from test_reload import reload
 
@@ -217,7 +217,7 @@ def test_a_stopped_redis(make_server, make_old):
     with server.client() as c:
         assert ask(c, "u", "a", "b") == [b"b"]
         reload(server, legacy_timeout="20ms")
-        redis.process.send_signal(signal.SIGSTOP)
+        freeze(redis.process)
         began = time.monotonic()
         for _ in range(5):
             assert ask(c, "u", "a", "b") == [b"a", b"b"]
@@ -232,7 +232,7 @@ def test_a_stopped_redis(make_server, make_old):
         assert shown[b"read_through"] == b"waiting" and shown[b"read_through_cause"]
         assert c.command("PLAYED", "u", "c") == 1
         reload(server, legacy_timeout=PATIENT)
-        redis.process.send_signal(signal.SIGCONT)
+        thaw(redis.process)
         deadline = time.monotonic() + PATIENCE
         while ask(c, "u", "a", "b", "c") != [b"b"]:
             assert time.monotonic() < deadline, server.log()
@@ -254,10 +254,10 @@ def test_a_silent_connection_is_given_up(make_server, make_old):
     with server.client() as c:
         assert ask(c, "u", "a", "b") == [b"b"]  # so there is a connection, which "on" alone does not say
         reload(server, legacy_timeout="5ms")
-        redis.process.send_signal(signal.SIGSTOP)
+        freeze(redis.process)
         assert ask(c, "u", "a") == [b"a"]
         wait_status(server, lambda s: b"no answer for 5 s" in s[b"read_through_cause"])
-        redis.process.send_signal(signal.SIGCONT)
+        thaw(redis.process)
         wait_status(server, lambda s: s[b"read_through"] == b"on")
         reload(server, legacy_timeout=PATIENT)
         assert ask(c, "u", "a", "b") == [b"b"]
@@ -286,7 +286,7 @@ def test_killed_while_questions_are_out(make_server, make_old):
     redis = make_old()
     users = [f"u{i}" for i in range(50)]
     server = make_noted(make_server, redis, *users, workers=1)
-    redis.process.send_signal(signal.SIGSTOP)
+    freeze(redis.process)
     clients = [server.client() for _ in users]
     for c, user in zip(clients, users):
         c.send(encode("UNSEEN", user, "a", "b"))
@@ -388,13 +388,13 @@ def test_over_tcp_by_name(make_server, make_old):
 def test_a_client_that_goes_while_its_question_is_out(make_server, make_old):
     redis = make_old()
     server = make_noted(make_server, redis, "u", workers=1, legacy_timeout="300ms")
-    redis.process.send_signal(signal.SIGSTOP)
+    freeze(redis.process)
     for _ in range(3):
         c = server.client()
         c.send(encode("UNSEEN", "u", "a", "b"))
         wait_status(server, lambda s: s[b"read_through_asked"] > 0)
         c.close()
-    redis.process.send_signal(signal.SIGCONT)
+    thaw(redis.process)
     wait_status(server, lambda s: s[b"read_through_asked"] == s[b"read_through_late"] + s[b"read_through_answered"] +
                  s[b"read_through_failed"])
     with server.client() as c:
@@ -406,7 +406,7 @@ def test_stopped_while_questions_are_out(make_server, make_old):
     redis = make_old()
     users = [f"u{i}" for i in range(20)]
     server = make_noted(make_server, redis, *users, legacy_timeout="500ms")
-    redis.process.send_signal(signal.SIGSTOP)
+    freeze(redis.process)
     clients = [server.client() for _ in users]
     for c, user in zip(clients, users):
         c.send(encode("UNSEEN", user, "a"))

@@ -15,6 +15,7 @@ import redis
 from conftest import DAY, HOUR, START, UNSEEN, http_url, run
 from partition import CUT, OPEN
 from resp import Closed, RespError
+from standstill import freeze, thaw
 from test_reload import reload
 from test_replica import level, make_follower, pair, say, status, until  # noqa: F401 (pair is a fixture)
 
@@ -465,14 +466,14 @@ def test_a_replica_that_stands_still(pair):
     primary.restart()
     level(primary, replica)
     assert say(primary, "PLAYED", "u", "a") == 1
-    replica.process.send_signal(signal.SIGSTOP)
+    freeze(replica.process)
     try:
         reload(primary, replica_ack_timeout="100ms")  # which a busy machine may need for a write that is well
         for words in (("PLAYED", "u", "b"), ("FORGET", "u", "a")):
             with pytest.raises(RespError, match="^NOREPLICAS durable here"):
                 say(primary, *words)
     finally:
-        replica.process.send_signal(signal.SIGCONT)
+        thaw(replica.process)
     reload(primary, replica_ack_timeout="1min")
     verify(primary, replica)
     assert say(primary, "PLAYED", "u", "c") == 1

@@ -1,7 +1,6 @@
 """A replica as the second tier of its primary (replica_hedge): what the primary's disk is late with, or can't read, is
 answered by the replica."""
 import json
-import signal
 import struct
 import threading
 import time
@@ -12,6 +11,7 @@ import pytest
 from conftest import http_url, run
 from partition import CUT, OPEN, SILENT, Wire
 from resp import RespError
+from standstill import freeze, thaw
 from test_cold import cold_users, disk, stats  # noqa: F401
 from test_repair import key_of, months_table, spoil
 from test_replica import level, pair, status, until  # noqa: F401
@@ -86,13 +86,13 @@ def test_a_frozen_disk_is_not_felt(disk, hedged):  # noqa: F811
 def test_what_the_replica_lacks_does_not_count(disk, hedged):  # noqa: F811
     primary, replica = hedged()
     (user,) = cold_users(primary, 1)
-    replica.process.send_signal(signal.SIGSTOP)
+    freeze(replica.process)
     try:
         with primary.client() as c:
             c.command("PLAYED", user, "later")
             c.command("RING", "FLUSH")  # so it is in memory no more, and the replica hasn't got it
     finally:
-        replica.process.send_signal(signal.SIGCONT)
+        thaw(replica.process)
     wait_for_tier(primary)
     level(primary, replica)
     with primary.client() as c, replica.client() as there:
@@ -136,7 +136,7 @@ def try_ask(c, user):
 def test_a_dead_replica_costs_little(disk, hedged):  # noqa: F811
     primary, replica = hedged(question_timeout="2s")
     cold = cold_users(primary, 10)
-    replica.process.send_signal(signal.SIGSTOP)
+    freeze(replica.process)
     try:
         wait_for_tier(primary, there=False)
         disk.freeze(str(primary.data / "history.db"))
@@ -148,7 +148,7 @@ def test_a_dead_replica_costs_little(disk, hedged):  # noqa: F811
                 assert c.command("UNSEEN", user, "a", "x") == [b"x"]
         thawed.join()
     finally:
-        replica.process.send_signal(signal.SIGCONT)
+        thaw(replica.process)
     wait_for_tier(primary)
 
 

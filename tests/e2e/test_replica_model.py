@@ -9,7 +9,6 @@ is not, so the story is printed.
 import os
 import random
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -20,6 +19,7 @@ from conftest import PATIENCE, START, UNSEEN, Server, run
 from ledger import Ledger
 from partition import OPEN, SHAPES, Wire
 from resp import Closed, RespError
+from standstill import freeze, thaw
 
 SEEDS = int(os.environ.pop("UNSEEN_PAIR_SEEDS", "30"))  # not the servers'
 ONE = os.environ.pop("UNSEEN_PAIR_SEED", None)
@@ -126,10 +126,10 @@ class World:
     def freeze(self):
         """The replica alone: a frozen primary answers nobody, and says nothing."""
         self.story.append("freeze")
-        self.replica.process.send_signal(signal.SIGSTOP)
+        freeze(self.replica.process)
 
     def thaw(self):
-        self.replica.process.send_signal(signal.SIGCONT)
+        thaw(self.replica.process)
 
     def step(self):
         what = self.random.choices(
@@ -176,7 +176,7 @@ class World:
         codes = []
         for server in (self.replica, self.primary):
             if server.alive():
-                server.process.send_signal(signal.SIGCONT)
+                thaw(server.process)
                 codes.append(server.stop())
             assert "Sanitizer" not in server.log() and "runtime error:" not in server.log(), server.log()[-5000:]
         assert all(code == 0 for code in codes), codes

@@ -5,7 +5,6 @@ UNSEEN_COURSES_TIERS: how many courses (4); UNSEEN_COURSES_FROM: the number of t
 """
 import os
 import random
-import signal
 
 import pytest
 
@@ -13,6 +12,7 @@ from conftest import START, in_time
 from ledger import Ledger
 from partition import OPEN, SILENT
 from resp import RespError
+from standstill import freeze, thaw
 from test_cold import disk, stats  # noqa: F401
 from test_replica import level, pair, status, until  # noqa: F401
 from test_replica_hedge import wait_for_tier
@@ -84,7 +84,7 @@ class Course:
     def stop(self):
         self.stopped = not self.stopped
         self.level = False
-        self.replica.process.send_signal(signal.SIGSTOP if self.stopped else signal.SIGCONT)
+        (freeze if self.stopped else thaw)(self.replica.process)
 
     def cut(self):
         """It falls behind, and for some seconds it is asked all the same."""
@@ -164,5 +164,5 @@ def test_course(number, pair, disk):  # noqa: F811
         course.run()
     finally:
         disk.thaw()
-        replica.process.send_signal(signal.SIGCONT)
+        thaw(replica.process)
     print(f"on a frozen disk: {course.answered} answered, {course.refused} refused")

@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import time
 import uuid
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import rados
 
 from ports import free_port
+from standstill import freeze, thaw
 
 PATIENCE = 120
 CEPH = os.environ.get("UNSEEN_CEPH", "")
@@ -113,10 +113,10 @@ class Daemon:
         self.process.wait()
 
     def freeze(self):
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process)
 
     def thaw(self):
-        self.process.send_signal(signal.SIGCONT)
+        thaw(self.process)
 
     def cpu(self):
         """Seconds of the processor, kernel included."""

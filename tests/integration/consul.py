@@ -1,11 +1,12 @@
 """A real agent of Consul, with a server in it that holds nothing on disk, on free ports of the loopback."""
 import base64
 import json
-import signal
 import subprocess
 import time
 import urllib.error
 import urllib.request
+
+from standstill import freeze, thaw
 
 PATIENCE = 120
 
@@ -46,10 +47,10 @@ class Consul:
         return result
 
     def freeze(self):
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process)
 
     def thaw(self):
-        self.process.send_signal(signal.SIGCONT)
+        thaw(self.process)
 
     def stop(self):
         self.thaw()

@@ -1,13 +1,13 @@
 """Registration and failover with a real agent of Consul."""
 import pathlib
 import shutil
-import signal
 import time
 
 import pytest
 
 from conftest import end_to_end, free_port, go
 from consul import Consul
+from standstill import freeze, thaw
 
 RespError = end_to_end.RespError
 STOPS = 10   # seconds: the TTL, before which writes have ended
@@ -109,24 +109,16 @@ def test_a_session_that_is_destroyed_costs_the_lock_delay(make_server, agent):
     assert server.stop() == 0
 
 
-def stop(server):
-    """Each thread, when it returns: what is sent to the process from here on finds it stopped."""
-    server.process.send_signal(signal.SIGSTOP)
-    tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
-    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
-        time.sleep(0.01)
-
-
 def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
     server = primary(make_server, agent, "frozen")
     agent.until(lambda: refusal(server) is None)
     with server.client() as c:
-        stop(server)
+        freeze(server.process)
         try:
             c.send(b"PLAYED u late\r\n")
             agent.until(lambda: not agent.key(key_of("frozen"))[0])  # somebody else could have it
         finally:
-            server.process.send_signal(signal.SIGCONT)
+            thaw(server.process)
         assert "READONLY" in str(c.read())
     agent.until(lambda: refusal(server) is None)
 
@@ -186,7 +178,7 @@ def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
     assert refusal(first) is None  # alone, once Consul has it
     assert agent.key(key_of("apart"))[1]["in_step"] is False
     first.kill()
-    second.process.send_signal(signal.SIGCONT)
+    thaw(second.process)
     agent.until(lambda: not agent.key(key_of("apart"))[0])
     agent.until(lambda: "failover waits" in second.log() and "out of step" in second.log().split("failover waits")[-1])
     assert "READONLY" in refusal(second)
@@ -234,6 +226,6 @@ def test_lossy_takes_over_out_of_step(make_server, agent, tmp_path):
     stop(second)
     assert refusal(first) is None  # alone: u's i is nowhere else
     first.kill()
-    second.process.send_signal(signal.SIGCONT)
+    thaw(second.process)
     agent.until(lambda: refusal(second) is None)
     assert agent.key(key_of("lossy"))[1]["address"] == f"127.0.0.1:{second.port}"
