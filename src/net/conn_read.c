@@ -376,11 +376,15 @@ void conn_stop_reading(struct conn *c)
 void conn_end_input(struct conn *c, ssize_t code)
 {
     conn_stop_reading(c);
-    if (code != UV_EOF || c->state == CONN_FINISHING) {
+    if (code != UV_EOF || c->shut) {
         conn_abort(c);
         return;
     }
     c->eof = true;
+    if (c->state == CONN_FINISHING) {
+        conn_touch(c); /* what was said before leaves first */
+        return;
+    }
     conn_settle(c, c->input.len + c->in_kernel, clock_mono_ms());
 }
 

@@ -626,6 +626,47 @@ static void slow_reader(void **state)
     end(&f);
 }
 
+/* What was said before QUIT arrives, also where the client's own end is seen before it has left. */
+static void quit_behind_replies(void **state)
+{
+    (void)state;
+    enum { SIZE = 900 * 1000 };
+    struct fixture f;
+    begin(&f);
+    struct buf request = {0}, list = {0}, got = {0};
+    buf_addf(&request, "*2\r\n$4\r\nECHO\r\n$%d\r\n%0*d\r\n", SIZE, SIZE, 7);
+    int fd = client_open(&f), little = 4096;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
+    client_say(fd, "CLIENT SETNAME slow\r\n");
+    client_expect(fd, "+OK\r\n");
+    size_t times = 0;
+    for (;;) { /* until the kernel takes no more, and some wait in the server: not so many that it would read no more */
+        client_send(fd, request.data, request.len);
+        times++;
+        settle(&f);
+        buf_clear(&list);
+        client_ask(&f, "CLIENT LIST\r\n", &list);
+        const char *line = strstr(list.data, "name=slow");
+        assert_non_null(line);
+        line = strstr(line, "omem=");
+        assert_non_null(line);
+        if (strncmp(line, "omem=0 ", 7) != 0) {
+            break;
+        }
+    }
+    client_say(fd, "QUIT\r\n");
+    shutdown(fd, SHUT_WR);
+    settle(&f);
+    client_read_all(fd, &got);
+    assert_int_equal(got.len, times * (SIZE + strlen("$900000\r\n\r\n")) + strlen("+OK\r\n"));
+    assert_memory_equal(got.data + got.len - 5, "+OK\r\n", 5);
+    buf_free(&request);
+    buf_free(&list);
+    buf_free(&got);
+    close(fd);
+    end(&f);
+}
+
 /* 10 MB without a newline, and a client that is still sending when it is told off: the error arrives. */
 static void endless_line(void **state)
 {
@@ -870,6 +911,7 @@ int main(void)
         cmocka_unit_test(strangers_time_out),
         cmocka_unit_test(unread_replies),
         cmocka_unit_test(slow_reader),
+        cmocka_unit_test(quit_behind_replies),
         cmocka_unit_test(endless_line),
         cmocka_unit_test(short_of_memory),
         cmocka_unit_test(stop_finishes_what_was_begun),
