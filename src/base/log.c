@@ -84,27 +84,6 @@ int log_recent(struct log_recent *out, int max)
     return n;
 }
 
-void log_hide_ids(char *text)
-{
-    static const char *const fields[] = {" user=", " item=", " key="};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        for (char *at = text; (at = strstr(at, fields[i])) != NULL;) {
-            at += strlen(fields[i]);
-            char *end = at + strcspn(at, " ");
-            if (*at == '"') {
-                for (end = at + 1; *end != '\0' && *end != '"'; end++) {
-                    end += *end == '\\' && end[1] != '\0';
-                }
-                end += *end == '"';
-            }
-            if (end > at) {
-                *at++ = '-';
-                memmove(at, end, strlen(end) + 1);
-            }
-        }
-    }
-}
-
 /* Control bytes, also those above 0x7f, and characters that turn the direction of what follows: a terminal would obey
  * them. */
 static bool is_control(uint32_t c)

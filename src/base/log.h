@@ -57,10 +57,6 @@ struct log_recent {
 };
 int log_recent(struct log_recent *out, int max);
 
-/* Puts "-" for the values of the fields user, item and key of such a text, for who may not know them. A value that has
- * quotes around it may hold escaped ones. */
-void log_hide_ids(char *text);
-
 const char *log_level_name(enum log_level level);
 
 /* Rate limit for messages: true at the first call, then at most once in ten seconds. All zero is a new one; any

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hide.h"
 #include "front/reader_impl.h"
 #include "store/stats.h"
 
@@ -258,7 +259,7 @@ void front_store_look(struct store *base, struct front_store_state *out)
                                       .epoch = meta.epoch,
                                       .to = meta.to,
                                       .age_ms = -1};
-    snprintf(out->cause, sizeof out->cause, "%s", s->why.text);
+    hide_ids_copy(out->cause, sizeof out->cause, s->why.text);
     pthread_mutex_unlock(&s->mutex);
     if (meta.present) {
         const int64_t age_ms = clock_wall_ms() - meta.at_ms;

@@ -14,6 +14,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/hide.h"
 #include "front/front_impl.h"
 
 enum { NUMBER_TEXT = 24 };
@@ -84,7 +85,7 @@ static void begin_waiting(struct front *f, const struct err *err, enum front_doi
     pthread_mutex_lock(&f->mutex);
     bool first = f->status.doing != doing;
     f->status.doing = doing;
-    snprintf(f->status.cause, sizeof f->status.cause, "%s", err->text);
+    hide_ids_copy(f->status.cause, sizeof f->status.cause, err->text);
     if (first) {
         f->status.since_ms = clock_wall_ms();
         f->status.outages += doing == FRONT_WAITING;

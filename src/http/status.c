@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "dedup/role.h"
 #include "front/front.h"
@@ -268,7 +269,7 @@ static json_t *warnings(const struct http_request *rq)
     struct log_recent *lines = rq->http->warnings;
     int n = log_recent(lines, LOG_RECENT);
     for (int i = 0; i < n && !account_sees_users(rq->account); i++) {
-        log_hide_ids(lines[i].text);
+        hide_ids(lines[i].text);
     }
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {

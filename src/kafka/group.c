@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/hide.h"
 #include "kafka/consumer.h"
 
 enum { FIRST_DELAY_MS = 100, LAST_DELAY_MS = 2000 };
@@ -63,10 +64,10 @@ void kafka_pause(struct kafka *k, const char *cause)
     k->delay_ms = k->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : k->delay_ms;
     k->try_again_us = clock_stopwatch_us() + k->delay_ms * 1000;
     pthread_mutex_lock(&k->mutex);
-    snprintf(k->cause, sizeof k->cause, "%s", cause);
+    hide_ids_copy(k->cause, sizeof k->cause, cause);
     pthread_mutex_unlock(&k->mutex);
     if (first) {
-        log_warn("reading from Kafka pauses", "cause=%s", log_quote_str(k->cause));
+        log_warn("reading from Kafka pauses", "cause=%s", log_quote_str(cause));
     }
     if (!k->paused && k->ops->pause(k->client, true, text) < 0) {
         kafka_note_error(k, text);

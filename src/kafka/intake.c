@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/hide.h"
 #include "kafka/consumer.h"
 
 static int add_letter(struct kafka *k, struct partition *p, const struct client_message *m, const char *reason,
@@ -30,6 +31,7 @@ static int add_letter(struct kafka *k, struct partition *p, const struct client_
     k->filling->counts.dead++;
     p->dead++;
     snprintf(p->error, sizeof p->error, "offset %lld: %.200s", (long long)m->offset, reason);
+    hide_ids(p->error);
     return 0;
 }
 

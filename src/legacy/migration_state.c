@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/hide.h"
 
 enum { RATE_US = 2 * 1000 * 1000 }; /* over which users a second are told */
 
@@ -24,8 +25,7 @@ void migration_state_show(struct migration_state *m, enum legacy_doing doing, co
                                 : m->shown.waiting_since_ms > 0 ? m->shown.waiting_since_ms
                                                                 : clock_wall_ms();
     m->shown.needs_room = cause != NULL && cause->code == ERR_FULL;
-    snprintf(m->shown.cause, sizeof m->shown.cause, "%.*s", (int)sizeof m->shown.cause - 1,
-             cause != NULL ? cause->text : "");
+    hide_ids_copy(m->shown.cause, sizeof m->shown.cause, cause != NULL ? cause->text : "");
     if (doing != LEGACY_READING) {
         m->shown.users_second = 0;
         m->rate_from_us = 0;

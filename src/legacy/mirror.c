@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/heartbeat.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
@@ -92,7 +93,7 @@ static void begin_waiting(struct mirror *m, const struct err *err)
     pthread_mutex_lock(&m->mutex);
     bool first = m->status.doing != MIRROR_WAITING;
     m->status.doing = MIRROR_WAITING;
-    snprintf(m->status.cause, sizeof m->status.cause, "%s", err->text);
+    hide_ids_copy(m->status.cause, sizeof m->status.cause, err->text);
     if (first) {
         m->status.waiting_since_ms = clock_wall_ms();
         m->status.outages++;

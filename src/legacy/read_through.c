@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/hide.h"
 #include "base/log.h"
 #include "legacy/read_through_impl.h"
 
@@ -71,7 +72,7 @@ void read_through_begin_waiting(struct read_through *t, bool *waits, const char 
     t->told = true;
     t->waiting += !*waits;
     *waits = true;
-    snprintf(t->cause, sizeof t->cause, "%s", cause);
+    hide_ids_copy(t->cause, sizeof t->cause, cause);
     pthread_mutex_unlock(&t->mutex);
     if (first) {
         log_warn("read-through waits: questions are answered without the old Redis", "cause=%s", log_quote_str(cause));

@@ -9,6 +9,7 @@
 
 #include "base/background.h"
 #include "base/clock.h"
+#include "base/hide.h"
 #include "dedup/role.h"
 #include "replica/change.h"
 #include "replica/feeder.h"
@@ -27,7 +28,7 @@ static void show(struct follower *f, enum follower_doing doing, const char *prob
 {
     pthread_mutex_lock(&f->mutex);
     f->state.doing = doing;
-    snprintf(f->state.problem, sizeof f->state.problem, "%s", problem);
+    hide_ids_copy(f->state.problem, sizeof f->state.problem, problem);
     pthread_mutex_unlock(&f->mutex);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/hide.h"
 #include "replica/clone_mark.h"
 #include "replica/event.h"
 #include "replica/follower_impl.h"
@@ -60,7 +61,7 @@ bool follower_again(struct follower *f, const char *what, const struct err *err,
         return false;
     }
     pthread_mutex_lock(&f->mutex);
-    snprintf(f->state.problem, sizeof f->state.problem, "%s", err->text);
+    hide_ids_copy(f->state.problem, sizeof f->state.problem, err->text);
     pthread_mutex_unlock(&f->mutex);
     if (*delay_ms == 0) {
         log_warn("what the primary has recorded is not taken here yet", "what=%s error=%s", what,

@@ -4,13 +4,15 @@ import json
 import os
 import pty
 import re
+import sqlite3
 import stat
 import subprocess
 import time
+import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, UNSEEN, run
+from conftest import PATIENCE, UNSEEN, http_url, run
 from resp import Client, RespError, encode
 from test_doors import FREE, TURN, await_log, failed, server_advance
 from test_http import Asker
@@ -250,6 +252,26 @@ def test_who_only_looks_sees_no_ids(make_server, accounts):
             asked, = [args for _, _, _, args, *_ in c.command("SLOWLOG", "GET", "-1") if args[0] == b"UNSEEN"]
             assert asked == [b"UNSEEN", *([b"some-user", b"some-item"] if sees else [b"(9 bytes)", b"(9 bytes)"])]
             assert sees or b"some-" not in c.command("CLIENT", "LIST") + c.command("INFO", "everything")
+
+
+def test_who_only_looks_sees_no_ids_in_errors(make_server, accounts):
+    server = make_server(store="sqlite", accounts=str(accounts), http="127.0.0.1:0")
+    with login(server, "all") as c:
+        c.command("DELIVERED", "some-user", "a")
+        c.command("RING", "FLUSH")
+    assert server.stop() == 0
+    db = sqlite3.connect(server.data / "history.db")
+    db.execute("UPDATE delivered SET items = x'00'")
+    db.commit()
+    db.close()
+    server.start()
+    with login(server, "all") as c:
+        assert 'user "some-user": deliveries can' in refusal(c, "FORGET", "some-user", "a")
+    for name, user in ("the-watch", "user -"), ("all", 'user \\"some-user\\"'):
+        status = urllib.request.Request(http_url(server) + "/v1/status", headers=basic(name, name))
+        with urllib.request.urlopen(status, timeout=PATIENCE) as reply:
+            failed, = [w["text"] for w in json.load(reply)["warnings"] if "forget failed" in w["text"]]
+        assert f'error="{user}: deliveries' in failed, failed
 
 
 def test_in_a_transaction(guarded):

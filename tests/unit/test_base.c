@@ -22,6 +22,7 @@
 #include "base/glob.h"
 #include "base/hash.h"
 #include "base/heartbeat.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "base/unix_time.h"
 #include "base/varint.h"
@@ -612,16 +613,38 @@ static void test_zone(void **state)
     }
 }
 
+static void hidden(const char *text, const char *expected)
+{
+    char bytes[512];
+    hide_ids_copy(bytes, sizeof bytes, text);
+    assert_string_equal(bytes, expected);
+}
+
 static void test_hidden_ids(void **state)
 {
     (void)state;
-    char text[] =
-        "two users share one key user=\"a \\\"b key=x\" key=-7 of=\"user=x\" item=plain error=\"late\" user=\"cut";
-    log_hide_ids(text);
-    assert_string_equal(text, "two users share one key user=- key=- of=\"user=x\" item=- error=\"late\" user=-");
-    char none[] = "key of user user= item=";
-    log_hide_ids(none);
-    assert_string_equal(none, "key of user user= item=");
+    hidden("two users share one key user=\"a \\\"b key=x\" key=-7 of=\"user=x\" item=plain error=\"late\" user=\"cut",
+           "two users share one key user=- key=- of=\"user=-\" item=- error=\"late\" user=-");
+    hidden("key of user user= item=", "key of user user= item=");
+    hidden("user \"a\\\\\": too many parts", "user -: too many parts");
+    hidden("an item of user \"\" was", "an item of user - was");
+    hidden("RADOS: object \"u.a\": a value, while reading user \"a\"",
+           "RADOS: object -: a value, while reading user -");
+    hidden("time is \"u42\", expected seconds", "time is -, expected seconds");
+    hidden("the users \"a\", superuser \"a\", user_key \"a\", user a",
+           "the users \"a\", superuser \"a\", user_key \"a\", user a");
+    hidden("user \"cut o", "user -");
+    const char *ids[] = {"u42", "a\"b", "a\\", "\\\"", "\" user=x error=\"", "\n\xff"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        char text[2000], expected[2000];
+        snprintf(text, sizeof text, "user %s: bad", log_quote_str(ids[i]));
+        hidden(text, "user -: bad");
+        snprintf(text, sizeof text, "flush failed error=%s ms=1", log_quote_str(strdupa(text)));
+        hidden(text, "flush failed error=\"user -: bad\" ms=1");
+        snprintf(text, sizeof text, "x problem=%s", log_quote_str(strdupa(text)));
+        snprintf(expected, sizeof expected, "x problem=%s", log_quote_str("flush failed error=\"user -: bad\" ms=1"));
+        hidden(text, expected);
+    }
 }
 
 static void test_quote(void **state)

@@ -6,6 +6,7 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "filter/compare.h"
 #include "store/codec/deliveries.h"
 
@@ -28,7 +29,7 @@ static int read_month(struct compare *c, const struct user_snapshot *p, int mont
     for (size_t i = 0; i < p->n_months; i++) {
         if (p->months[i].month == month) {
             int rc = filter_decode(p->months[i].blob.data, p->months[i].blob.len, &c->arena, out, &why);
-            return rc < 0 ? err_set(c->err, rc, "user %.*s: %s", (int)p->user.len, p->user.data, why.text) : 0;
+            return rc < 0 ? err_set(c->err, rc, "user %s: %s", log_quote(p->user), why.text) : 0;
         }
     }
     return 0;

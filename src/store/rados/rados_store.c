@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "base/module.h"
 #include "store/codec/user_snapshot.h"
@@ -145,7 +146,8 @@ int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const c
     }
     if (down) {
         pthread_mutex_lock(&s->mutex);
-        err_set(&s->down, err->code, "%s", err->text);
+        s->down.code = err->code;
+        hide_ids_copy(s->down.text, sizeof s->down.text, err->text);
         s->down_us = clock_stopwatch_us();
         s->down_fenced = op->result == CLUSTER_FENCED;
         pthread_mutex_unlock(&s->mutex);

@@ -131,7 +131,8 @@ static void begin_again(struct slot *slot)
     if (++slot->tries < TRIES) {
         begin(slot);
     } else {
-        err_set(&slot->walked.err, ERR_BUSY, "%s changes faster than it can be read", log_quote_str(slot->object));
+        err_set(&slot->walked.err, ERR_BUSY, "object %s changes faster than it can be read",
+                log_quote_str(slot->object));
         finish(slot);
     }
 }
@@ -231,11 +232,12 @@ static int take_oldest(struct walk *w, struct err *err)
     int result = 0;
     wait_for_oldest(w);
     if (slot->nomem || list_pairs(slot) < 0) {
-        result = err_set(err, ERR_NOMEM, "out of memory while reading %s", log_quote_str(slot->object));
+        result = err_set(err, ERR_NOMEM, "out of memory while reading object %s", log_quote_str(slot->object));
     } else if (slot->too_large) {
-        err_set(&walked->err, ERR_LARGE, "%s has more than %d MiB", log_quote_str(slot->object), USER_BYTES >> 20);
+        err_set(&walked->err, ERR_LARGE, "object %s has more than %d MiB", log_quote_str(slot->object),
+                USER_BYTES >> 20);
     } else if (slot->odd_key && slot->read.ranges[0].more) {
-        err_set(&walked->err, ERR_CORRUPT, "%s has a key with a zero byte: what is behind it can't be read",
+        err_set(&walked->err, ERR_CORRUPT, "object %s has a key with a zero byte: what is behind it can't be read",
                 log_quote_str(slot->object));
     }
     if (walked->err.code < 0) {

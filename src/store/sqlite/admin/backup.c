@@ -8,6 +8,7 @@
 
 #include "base/background.h"
 #include "base/clock.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/state.h"
@@ -47,7 +48,7 @@ static void end(struct backup *b)
     last->last_bytes = request->bytes;
     last->last_problems = request->problems;
     last->last_code = request->err.code;
-    snprintf(last->last_error, sizeof last->last_error, "%s", request->err.text);
+    hide_ids_copy(last->last_error, sizeof last->last_error, request->err.text);
     snprintf(last->last_folder, sizeof last->last_folder, "%s",
              request->folder[0] == '/' || b->folder.path[0] == '\0' ? request->folder : b->folder.path);
     buf_free(&b->forgotten);

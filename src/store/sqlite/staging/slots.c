@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/hide.h"
 #include "base/log.h"
 #include "store/bulk.h"
 #include "store/ring.h"
@@ -50,7 +51,7 @@ int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state 
     info->state = state;
     info->since_ms = wall;
     info->retry_ms = wall + delay;
-    snprintf(info->error, sizeof info->error, "%s", error);
+    hide_ids_copy(info->error, sizeof info->error, error);
     pthread_mutex_unlock(&s->ring_mutex);
     return mono + delay;
 }
