@@ -12,6 +12,7 @@ enum { TEST_MONO_START = 1000 * 1000 };
 static atomic_bool is_test;
 static _Atomic int64_t test_mono;
 static _Atomic int64_t test_offset;
+static _Atomic int64_t test_passed_ns;
 
 static int64_t read_ms(clockid_t id)
 {
@@ -51,7 +52,7 @@ int64_t clock_stopwatch_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + atomic_load_explicit(&test_passed_ns, memory_order_relaxed);
 }
 
 int64_t clock_stopwatch_us(void)
@@ -79,6 +80,11 @@ void clock_test_advance(int64_t ms)
 void clock_test_jump(int64_t ms)
 {
     atomic_fetch_add(&test_offset, ms);
+}
+
+void clock_test_pass(int64_t ms)
+{
+    atomic_fetch_add(&test_passed_ns, ms * 1000000);
 }
 
 void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms)

@@ -29,6 +29,7 @@ void clock_test_start(int64_t unix_ms);
 bool clock_is_test(void);
 void clock_test_advance(int64_t ms); /* both clocks; ms >= 0 */
 void clock_test_jump(int64_t ms);    /* the wall clock alone; any sign */
+void clock_test_pass(int64_t ms);    /* real time, as the stopwatch has it, for tests of patience; ms >= 0 */
 
 /* Waits on cond until it is signalled, or for real_ms of real time, also with a test clock. May wake early. The wait
  * uses the monotonic clock, whatever clock the cond was made with. */

@@ -17,6 +17,7 @@
 #include "legacy/redis_words.h"
 #include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
+#include "net/patience.h"
 #include "net/stream.h"
 
 enum { PORT_TEXT = 8, LOOK_UP_MS = 200 };
@@ -29,7 +30,8 @@ struct redis_node {
     char address[CONFIG_TEXT];
     struct redis_replies replies;
     struct reply_limits limits;
-    struct err broken; /* what came behind the replies that are still to be read */
+    struct err broken;       /* what came behind the replies that are still to be read */
+    int64_t looked_since_us; /* what there was of what began then was looked at */
 };
 
 #define TEXT_OF(number) #number
@@ -45,10 +47,24 @@ static int lost(struct redis_node *r, struct err *err)
     return err_set(err, ERR_SYSTEM, "%s: %s", r->address, r->context->errstr);
 }
 
-/* Waits until fd is readable or writable, as `events` say, from since_us on for at most patience_ms. 0, or an error
- * with `what` in it. */
-static int await(struct redis_node *r, int fd, short events, int64_t since_us, int patience_ms, const char *what,
-                 struct err *err)
+static int tell_late(const struct redis_node *r, int64_t since_us, int patience_ms, size_t moved, const char *what,
+                     struct err *err)
+{
+    if (moved == 0) {
+        return err_set(err, ERR_SYSTEM, "%s: %s for %d s", r->address, what, patience_ms / 1000);
+    }
+    return err_set(err, ERR_SYSTEM,
+                   "%s: it sent %zu bytes of a reply in %lld s: all of it was expected within %d s and a second more "
+                   "for each %d KiB",
+                   r->address, moved, (long long)((clock_stopwatch_us() - since_us) / 1000000), patience_ms / 1000,
+                   PATIENCE_KIB_A_SECOND);
+}
+
+/* Waits until fd is readable or writable, as `events` say, from since_us on for at most patience_ms, and the time of
+ * the bytes of a reply that has begun. 0, or an error with `what` in it. However late, what there is is looked at once;
+ * after that one who always has something to say is late, too. */
+static int await(struct redis_node *r, int fd, short events, int64_t since_us, int patience_ms, size_t moved,
+                 const char *what, struct err *err)
 {
     for (;;) {
         struct pollfd fds[] = {{.fd = fd, .events = events}, {.fd = r->wait->stop_fd, .events = POLLIN}};
@@ -59,14 +75,15 @@ static int await(struct redis_node *r, int fd, short events, int64_t since_us, i
         if (n > 0 && fds[1].revents != 0) {
             return err_set(err, ERR_CLOSED, "%s: interrupted", r->address);
         }
-        if (n > 0) {
-            return 0;
-        }
         if (n < 0 && errno != EINTR) {
             return err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(errno));
         }
-        if (clock_stopwatch_us() - since_us >= (int64_t)patience_ms * 1000) {
-            return err_set(err, ERR_SYSTEM, "%s: %s for %d s", r->address, what, patience_ms / 1000);
+        if ((n <= 0 || r->looked_since_us == since_us) && patience_left_us(since_us, patience_ms, moved) <= 0) {
+            return tell_late(r, since_us, patience_ms, moved, what, err);
+        }
+        if (n > 0) {
+            r->looked_since_us = since_us;
+            return 0;
         }
     }
 }
@@ -82,7 +99,7 @@ static int look_up(struct redis_node *r, char host[CONFIG_TEXT], struct err *err
     if (resolve_begin(host, &resolve, err) < 0) {
         return err_prefix(err, "%s", r->address);
     }
-    int rc = await(r, resolve_fd(resolve), POLLIN, clock_stopwatch_us(), REDIS_SILENCE_MS,
+    int rc = await(r, resolve_fd(resolve), POLLIN, clock_stopwatch_us(), REDIS_SILENCE_MS, 0,
                    "the look-up of its name has no answer", err);
     if (rc == 0) {
         rc = resolve_answer(resolve, host, err);
@@ -107,7 +124,7 @@ static int finish_dial(struct redis_node *r, struct err *err)
 {
     int code = 0;
     socklen_t size = sizeof code;
-    int rc = await(r, r->context->fd, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, "can't be reached", err);
+    int rc = await(r, r->context->fd, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, 0, "can't be reached", err);
     if (rc == 0 && (getsockopt(r->context->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0)) {
         rc = err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(code != 0 ? code : errno));
     }
@@ -126,7 +143,7 @@ static int secure(struct redis_node *r, const struct config *cfg, struct err *er
     int64_t since = clock_stopwatch_us();
     int rc = stream_secure(&r->stream, &files, host, err);
     while (rc == 0 && (rc = stream_shake(&r->stream, err)) == 0) {
-        rc = await(r, r->stream.fd, stream_events(&r->stream), since, REDIS_CONNECT_MS, "no TLS handshake", err);
+        rc = await(r, r->stream.fd, stream_events(&r->stream), since, REDIS_CONNECT_MS, 0, "no TLS handshake", err);
         if (rc < 0) {
             return rc;
         }
@@ -289,7 +306,8 @@ int redis_node_wait(struct redis_node *r, int64_t since_us, struct err *err)
     int rc = redis_node_flush(r, err);
     if (rc == 0 && !stream_has_read(&r->stream)) {
         short events = (short)(r->out.len > 0 ? POLLIN | POLLOUT : stream_events(&r->stream));
-        rc = await(r, r->context->fd, events, since_us, REDIS_SILENCE_MS, "no answer", err);
+        rc = await(r, r->context->fd, events, since_us, REDIS_SILENCE_MS, reply_limits_come(&r->limits), "no answer",
+                   err);
     }
     return rc < 0 ? rc : read_some(r, err);
 }

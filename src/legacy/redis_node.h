@@ -40,7 +40,8 @@ int redis_node_flush(struct redis_node *r, struct err *err);
 /* The next reply if it has come: 1, or 0. The caller frees it, before the connection is closed. */
 int redis_node_take(struct redis_node *r, struct redisReply **reply, struct err *err);
 
-/* Sends, and waits until something has come; at most REDIS_SILENCE_MS from since_us on. */
+/* Sends, and waits until something has come; at most REDIS_SILENCE_MS from since_us on, and the time of the bytes of a
+ * reply that has begun (net/patience.h). */
 int redis_node_wait(struct redis_node *r, int64_t since_us, struct err *err);
 
 /* The next reply, which may be an error. */

@@ -33,4 +33,10 @@ struct reply_limits {
  * arrived and what was expected. good: how many bytes may be read: all, or those before the bad reply. */
 int reply_limits_see(struct reply_limits *l, const char *bytes, size_t n, size_t *good, struct err *err);
 
+/* Bytes that have come of the reply under way. */
+static inline size_t reply_limits_come(const struct reply_limits *l)
+{
+    return l->bytes - l->skip;
+}
+
 #endif

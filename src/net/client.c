@@ -1,6 +1,7 @@
 #include "net/client.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "net/patience.h"
 #include "net/peer.h"
 
 enum { READ_BYTES = 64 * 1024, SEND_BYTES = 256 * 1024, PORT_TEXT = 16 };
@@ -25,9 +27,11 @@ struct client {
     struct reply reply;
     const struct tls_files *tls;
     int patience_ms;
-    bool whole;       /* it is for all of what is waited for; else for each silence */
-    int64_t until_us; /* of the stopwatch: when the patience for what was begun ends, if whole */
+    bool whole; /* it is for all of what is waited for; else for each reply, and its bytes have time of their own */
+    int64_t begun_us; /* when what is waited for began */
     bool tried;       /* what there was of the answer was read since that began */
+    bool (*goes_on)(void *arg);
+    void *arg;
     size_t reply_max;
 };
 
@@ -38,35 +42,64 @@ static int lost(struct client *c, const char *what, struct err *err)
 
 static void begin(struct client *c)
 {
-    c->until_us = clock_stopwatch_us() + c->patience_ms * (int64_t)1000;
+    c->begun_us = clock_stopwatch_us();
     c->tried = false;
 }
 
-static bool is_late(const struct client *c)
+/* moved: bytes of what is under way, a request or a reply. */
+static int64_t left_us(const struct client *c, size_t moved)
 {
-    return c->whole && clock_stopwatch_us() >= c->until_us;
+    return patience_left_us(c->begun_us, c->patience_ms, c->whole ? 0 : moved);
 }
 
-static int lose_patience(const struct client *c, struct err *err)
+static int lose_patience(const struct client *c, short events, size_t moved, struct err *err)
 {
     const bool seconds = c->patience_ms % 1000 == 0;
-    return err_set(err, ERR_SYSTEM, "%s: no %sanswer for %d %s", c->address, c->whole ? "whole " : "",
-                   seconds ? c->patience_ms / 1000 : c->patience_ms, seconds ? "s" : "ms");
+    const int n = seconds ? c->patience_ms / 1000 : c->patience_ms;
+    const char *unit = seconds ? "s" : "ms";
+    const bool reads = (events & POLLIN) != 0;
+    if (c->whole || moved == 0) {
+        return err_set(err, ERR_SYSTEM, "%s: no %sanswer for %d %s", c->address, c->whole ? "whole " : "", n, unit);
+    }
+    return err_set(err, ERR_SYSTEM,
+                   "%s: %s %zu bytes of a %s in %lld s: all of it was expected within %d %s and a second more for "
+                   "each %d KiB",
+                   c->address, reads ? "it sent" : "it took", moved, reads ? "reply" : "request",
+                   (long long)((clock_stopwatch_us() - c->begun_us) / 1000000), n, unit, PATIENCE_KIB_A_SECOND);
+}
+
+static int ask_to_go_on(const struct client *c, struct err *err)
+{
+    return c->goes_on == NULL || c->goes_on(c->arg) ? 0 : err_set(err, ERR_CLOSED, "%s: interrupted", c->address);
 }
 
 /* Looks once, however late: this thread may be, where others keep the machine busy, and the other side not. */
-static int wait_ready(struct client *c, short events, struct err *err)
+static int wait_ready(struct client *c, short events, size_t moved, struct err *err)
 {
     struct pollfd p = {.fd = c->stream.fd, .events = events};
-    int n;
-    do {
-        const int64_t left_us = c->whole ? c->until_us - clock_stopwatch_us() : c->patience_ms * (int64_t)1000;
-        n = poll(&p, 1, left_us > 0 ? (int)((left_us + 999) / 1000) : 0);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        return lost(c, "can't wait", err);
+    const bool reads = (events & POLLIN) != 0;
+    for (;;) {
+        int rc = ask_to_go_on(c, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (reads && c->tried && left_us(c, moved) <= 0) { /* bytes of TLS that are no reply may come without end */
+            return lose_patience(c, events, moved, err);
+        }
+        const int64_t ms = (left_us(c, moved) + 999) / 1000;
+        const int64_t most = c->goes_on != NULL ? CLIENT_STEP_MS : INT_MAX;
+        int n = poll(&p, 1, ms <= 0 ? 0 : (int)(ms < most ? ms : most));
+        if (n > 0) {
+            c->tried = c->tried || reads;
+            return 0;
+        }
+        if (n < 0 && errno != EINTR) {
+            return lost(c, "can't wait", err);
+        }
+        if (n == 0 && left_us(c, moved) <= 0) {
+            return lose_patience(c, events, moved, err);
+        }
     }
-    return n > 0 ? 0 : lose_patience(c, err);
 }
 
 static int connect_socket(struct client *c, int family, const struct sockaddr *address, socklen_t len, struct err *err)
@@ -78,7 +111,7 @@ static int connect_socket(struct client *c, int family, const struct sockaddr *a
     int rc = 0;
     begin(c);
     if (connect(c->stream.fd, address, len) < 0) {
-        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, err) : lost(c, "can't connect", err);
+        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, 0, err) : lost(c, "can't connect", err);
         int problem = 0;
         socklen_t size = sizeof problem;
         if (rc == 0 && getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
@@ -109,7 +142,7 @@ static int shake(struct client *c, const char *host, struct err *err)
     int rc = stream_secure(&c->stream, c->tls, host, err);
     begin(c);
     while (rc == 0 && (rc = stream_shake(&c->stream, err)) == 0) {
-        rc = wait_ready(c, stream_events(&c->stream), err);
+        rc = wait_ready(c, stream_events(&c->stream), 0, err);
         if (rc < 0) {
             return rc;
         }
@@ -156,13 +189,16 @@ static int connect_tcp(struct client *c, struct err *err)
 static int send_all(struct client *c, struct err *err)
 {
     size_t sent = 0;
+    if (!c->whole) {
+        begin(c);
+    }
     while (sent < c->out.len || c->stream.out.len > 0) {
         struct iovec rest = {c->out.data + sent, c->out.len - sent};
         ssize_t n = rest.iov_len > 0 ? stream_write(&c->stream, &rest, 1) : stream_flush(&c->stream) - 1;
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
-            int rc = wait_ready(c, POLLOUT, err);
+            int rc = wait_ready(c, POLLOUT, sent, err);
             if (rc < 0) {
                 return rc;
             }
@@ -205,8 +241,12 @@ static int receive(struct client *c, struct err *err)
     if (c->in.len >= c->reply_max) {
         return tell_large(c, err);
     }
-    if (c->tried && is_late(c)) { /* also if it never stops sending */
-        return lose_patience(c, err);
+    if (c->tried && left_us(c, c->in.len) <= 0) { /* also if it never stops sending */
+        return lose_patience(c, POLLIN, c->in.len, err);
+    }
+    int rc = ask_to_go_on(c, err);
+    if (rc < 0) {
+        return rc;
     }
     c->tried = true;
     if (buf_reserve(&c->in, READ_BYTES) < 0) {
@@ -222,7 +262,7 @@ static int receive(struct client *c, struct err *err)
             return err_set(err, ERR_CLOSED, "%s: the server closed the connection", c->address);
         }
         if (errno == EAGAIN) {
-            int rc = wait_ready(c, POLLIN, err);
+            rc = wait_ready(c, POLLIN, c->in.len, err);
             if (rc < 0) {
                 return rc;
             }
@@ -235,6 +275,9 @@ static int receive(struct client *c, struct err *err)
 int client_read(struct client *c, const struct reply **reply, struct err *err)
 {
     int rc = send_all(c, err);
+    if (!c->whole) {
+        begin(c);
+    }
     if (rc == 0 && c->in.data == NULL) {
         rc = receive(c, err);
     }
@@ -404,6 +447,12 @@ void client_bound_silence(struct client *c, int ms)
 {
     c->patience_ms = ms;
     c->whole = false;
+}
+
+void client_go_on(struct client *c, bool (*goes_on)(void *arg), void *arg)
+{
+    c->goes_on = goes_on;
+    c->arg = arg;
 }
 
 bool client_is_local(const struct client *c)

@@ -15,6 +15,7 @@ struct client;
 enum {
     CLIENT_CONNECT_MS = 5 * 1000,
     CLIENT_SILENCE_MS = 60 * 1000,       /* a server that says nothing for this long is taken for dead */
+    CLIENT_STEP_MS = 50,                 /* at most so long client_go_on() isn't asked */
     CLIENT_ANSWER_MAX = 1024 * 1024,     /* for reply_max, where answers are short; of HELLO's in any case */
     CLIENT_REPLY_MAX = 64 * 1024 * 1024, /* where none is said: a user of 25 million plays, as a replica fetches them */
 };
@@ -42,10 +43,13 @@ struct client_how {
 };
 int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err);
 
-/* From the next call on: ms for the whole of each, or only for each silence, where long replies come in pieces (as of
- * client_connect()). */
+/* From the next call on: ms for the whole of each; or, where replies may be long, for each reply alone, and with the
+ * time that its bytes take (net/patience.h), as of client_connect(). */
 void client_be_patient(struct client *c, int ms);
 void client_bound_silence(struct client *c, int ms);
+
+/* While it waits from here on, and between the pieces of a reply, it asks whether to go on; else ERR_CLOSED. */
+void client_go_on(struct client *c, bool (*goes_on)(void *arg), void *arg);
 
 /* Whether the server is on this machine, as far as its address tells; and whether it is spoken to over TLS. */
 bool client_is_local(const struct client *c);

@@ -21,6 +21,7 @@ libunseen_a_SOURCES += \
 	src/net/loop_queue.h \
 	src/net/password.c \
 	src/net/password.h \
+	src/net/patience.h \
 	src/net/peer.c \
 	src/net/peer.h \
 	src/net/reply.c \

@@ -81,9 +81,10 @@ static ssize_t read_socket(struct stream *s)
     return n;
 }
 
+/* Reads from the socket once, so that one who sends what is no data of TLS can't keep the caller in here. */
 static ssize_t read_tls(struct stream *s, char *out, size_t room)
 {
-    for (;;) {
+    for (bool tried = false;;) {
         size_t made;
         enum tls_state before = tls_state(s->tls), state = decrypt(s, out, room, &made);
         stream_flush(s);
@@ -97,10 +98,12 @@ static ssize_t read_tls(struct stream *s, char *out, size_t room)
         if (before == TLS_SHAKING && state == TLS_OPEN) {
             continue; /* there may be more behind it */
         }
-        ssize_t n = read_socket(s);
+        errno = EAGAIN;
+        ssize_t n = tried ? -1 : read_socket(s);
         if (n <= 0) {
             return n;
         }
+        tried = true;
     }
 }
 
@@ -138,7 +141,7 @@ ssize_t stream_write(struct stream *s, const struct iovec *parts, int n)
 
 int stream_shake(struct stream *s, struct err *err)
 {
-    for (;;) {
+    for (bool tried = false;;) {
         size_t made;
         enum tls_state state = decrypt(s, NULL, 0, &made);
         if (state == TLS_BROKEN) {
@@ -151,10 +154,11 @@ int stream_shake(struct stream *s, struct err *err)
         if (state != TLS_SHAKING) {
             return 1;
         }
-        ssize_t n = read_socket(s);
-        if (n < 0 && errno == EAGAIN) {
+        ssize_t n = tried ? 0 : read_socket(s);
+        if (tried || (n < 0 && errno == EAGAIN)) {
             return 0;
         }
+        tried = true;
         if (n <= 0) {
             return err_set(err, ERR_SYSTEM, "%s",
                            n == 0 ? "TLS: it closed the connection within the handshake" : strerror(errno));

@@ -24,7 +24,8 @@ int stream_secure(struct stream *s, const struct tls_files *files, const char *h
 /* The same for a socket of the caller's own. */
 int stream_begin_tls(const struct tls_files *files, const char *host, struct tls **tls, struct err *err);
 
-/* Brings the handshake on. 1: it is done; 0: more must come, or be sent (stream_events()); or ERR_SYSTEM. */
+/* Brings the handshake on. 1: it is done; 0: more must come, or be sent (stream_events()); or ERR_SYSTEM. Like
+ * stream_read() it reads from the socket once: what more has come is told of by poll(). */
 int stream_shake(struct stream *s, struct err *err);
 short stream_events(const struct stream *s); /* of poll(): POLLIN, and POLLOUT while TLS has something to be sent */
 

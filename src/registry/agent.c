@@ -11,7 +11,8 @@
 
 #include "base/clock.h"
 
-enum { REPLY_MAX = 1024 * 1024, CONNECT_MS = 2000, STEP_MS = HEARTBEAT_EVERY_MS / 2, URL_TEXT = 2 * CONFIG_TEXT + 512 };
+enum { REPLY_MAX = 1024 * 1024, HEAD_MAX = 64 * 1024 };
+enum { CONNECT_MS = 2000, STEP_MS = HEARTBEAT_EVERY_MS / 2, URL_TEXT = 2 * CONFIG_TEXT + 512 };
 
 struct agent {
     const struct config *cfg;
@@ -19,6 +20,9 @@ struct agent {
     CURLM *multi;
     CURL *easy;
     _Atomic bool interrupted;
+    struct buf *reply;    /* the caller's */
+    size_t head;          /* bytes of it that have come, trailers and what comes before it too */
+    const char *too_long; /* what is; NULL: nothing */
     char error[CURL_ERROR_SIZE];
 };
 
@@ -30,12 +34,37 @@ const char *agent_library_version(void)
 /* curl checks the type of each option's value with a macro that shadows. */
 #pragma GCC diagnostic ignored "-Wshadow"
 
+static size_t on_head(char *bytes, size_t size, size_t n, void *arg)
+{
+    (void)bytes;
+    struct agent *a = arg;
+    a->head += size * n;
+    a->too_long = a->head > HEAD_MAX ? "a head of more than 64 KiB" : NULL;
+    return a->too_long == NULL ? size * n : 0;
+}
+
+/* As they come: what is packed, nothing unpacks. */
+static size_t on_bytes(char *bytes, size_t size, size_t n, void *arg)
+{
+    struct agent *a = arg;
+    const size_t len = size * n;
+    a->too_long = a->reply->len + len > REPLY_MAX ? "a reply of more than 1 MiB" : NULL;
+    return a->too_long == NULL && buf_add(a->reply, bytes, len) == 0 ? len : 0;
+}
+
+/* No redirect is followed, and only HTTP/1 spoken, of which no more than head and reply is kept. */
 static bool set_options(struct agent *a)
 {
     const struct config *cfg = a->cfg;
     bool good = curl_easy_setopt(a->easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK && /* a name server is not waited for */
                 curl_easy_setopt(a->easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_HEADERFUNCTION, on_head) == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_HEADERDATA, a) == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_WRITEFUNCTION, on_bytes) == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_WRITEDATA, a) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_PROXY, "") == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_USERAGENT, "unseen/" UNSEEN_VERSION) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS) == CURLE_OK &&
@@ -105,13 +134,6 @@ void agent_rest(struct agent *a, int64_t ms)
     }
 }
 
-static size_t on_bytes(char *bytes, size_t size, size_t n, void *arg)
-{
-    struct buf *reply = arg;
-    size_t len = size * n;
-    return reply->len + len <= REPLY_MAX && buf_add(reply, bytes, len) == 0 ? len : 0;
-}
-
 /* Until the answer is whole. */
 static int perform(struct agent *a, int64_t ms, struct err *err)
 {
@@ -126,12 +148,18 @@ static int perform(struct agent *a, int64_t ms, struct err *err)
         }
         wait_step(a, until_us);
     }
+    if (a->too_long != NULL) {
+        return err_set(err, ERR_SYSTEM, "%s: %s, where none is so long", a->cfg->registry_consul, a->too_long);
+    }
     int left;
     const CURLMsg *done = curl_multi_info_read(a->multi, &left);
     if (done == NULL || done->msg != CURLMSG_DONE || done->data.result != CURLE_OK) {
-        const char *why = a->error[0] != '\0' ? a->error
-                          : done != NULL      ? curl_easy_strerror(done->data.result)
-                                              : "it failed";
+        /* What libcurl says of a line of 100 KB, too. */
+        const bool memory = done != NULL && done->data.result == CURLE_OUT_OF_MEMORY;
+        const char *why = memory                ? "out of memory, or its head has a line longer than libcurl takes"
+                          : a->error[0] != '\0' ? a->error
+                          : done != NULL        ? curl_easy_strerror(done->data.result)
+                                                : "it failed";
         return err_set(err, ERR_SYSTEM, "%s: %s", a->cfg->registry_consul, why);
     }
     return 0;
@@ -165,13 +193,14 @@ int agent_call(struct agent *a, const char *method, const char *path, const char
     buf_clear(reply);
     *status = 0;
     a->error[0] = '\0';
+    a->reply = reply;
+    a->head = 0;
+    a->too_long = NULL;
     struct curl_slist *headers = headers_of(a);
     const char *text = body != NULL ? body : "";
     bool is_get = strcmp(method, "GET") == 0;
     bool good = headers != NULL && curl_easy_setopt(a->easy, CURLOPT_URL, url) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
-                curl_easy_setopt(a->easy, CURLOPT_WRITEFUNCTION, on_bytes) == CURLE_OK &&
-                curl_easy_setopt(a->easy, CURLOPT_WRITEDATA, reply) == CURLE_OK &&
                 (is_get ? curl_easy_setopt(a->easy, CURLOPT_HTTPGET, 1L) == CURLE_OK
                         : curl_easy_setopt(a->easy, CURLOPT_COPYPOSTFIELDS, text) == CURLE_OK) &&
                 curl_easy_setopt(a->easy, CURLOPT_CUSTOMREQUEST, is_get ? NULL : method) == CURLE_OK &&

@@ -83,7 +83,7 @@ static int refusal(struct follower *f, struct slice text, struct err *err)
 static int read_fetched(struct follower *f, struct fetched *out, struct err *err)
 {
     const struct reply *reply;
-    int rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err);
+    int rc = client_read(f->client, &reply, err);
     if (rc < 0) {
         return rc;
     }

@@ -195,8 +195,7 @@ static int apply_user(struct apply *a, const struct feed_event *e, struct err *e
     const struct reply *reply;
     const struct slice words[] = {slice_str("REPLICA"), slice_str("USER"), e->user};
     int rc = f->users == NULL ? follower_open(f, 0, &f->users, err) : 0;
-    if (rc < 0 || (rc = client_queue(f->users, words, 3, err)) < 0 ||
-        (rc = follower_reply(f, f->users, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
+    if (rc < 0 || (rc = client_queue(f->users, words, 3, err)) < 0 || (rc = client_read(f->users, &reply, err)) < 0) {
         return rc;
     }
     if (reply->kind == REPLY_ERROR) {

@@ -18,12 +18,11 @@ enum {
     FOLLOWER_REPLY_MAX = 8 * 1024 * 1024, /* of what is recorded, and what the node says of itself and its pools */
     FOLLOWER_FETCH_BYTES = 64 * 1024,     /* of a reply: small, so that questions find a core in between */
     FOLLOWER_PATIENCE_MS = 500,           /* a primary that can't be reached for so long is away; also of a hello */
-    FOLLOWER_SILENCE_MS = 5 * 1000,       /* a fetch that isn't answered for so long is lost */
-    FOLLOWER_REFUSED_MS = 10 * 1000,      /* between tries of what an operator must mend */
-    FOLLOWER_CHUNK_MS = 1000,             /* of a reply that has begun */
-    FOLLOWER_GREET_MS = 10 * 1000,        /* between hellos, which say who else follows */
-    FOLLOWER_STEP_MS = 50,                /* at most so long it doesn't look whether it is to stop */
-    FOLLOWER_BEHIND = 10000,              /* events that are to come: then it catches up rather than follows */
+    FOLLOWER_SILENCE_MS = 5 * 1000,  /* what isn't answered for so long is lost; the reply's bytes have more time */
+    FOLLOWER_REFUSED_MS = 10 * 1000, /* between tries of what an operator must mend */
+    FOLLOWER_GREET_MS = 10 * 1000,   /* between hellos, which say who else follows */
+    FOLLOWER_STEP_MS = 50,           /* at most so long it doesn't look whether it is to stop */
+    FOLLOWER_BEHIND = 10000,         /* events that are to come: then it catches up rather than follows */
 };
 
 /* Another replica of the primary's. */
@@ -75,9 +74,8 @@ int follower_connect(struct follower *f, struct err *err);
 void follower_disconnect(struct follower *f);
 /* A hello in between, while no fetch is under way. */
 int follower_greet(struct follower *f, struct err *err);
-/* Waits for a reply, in steps. ERR_LATE after ms of silence. */
-int follower_reply(struct follower *f, struct client *c, int64_t ms, const struct reply **reply, struct err *err);
-int follower_open(struct follower *f, size_t reply_max, struct client **client, struct err *err); /* 0: a client's */
+/* A connection whose waits say that the thread lives, and end when it is to stop. reply_max: 0: a client's. */
+int follower_open(struct follower *f, size_t reply_max, struct client **client, struct err *err);
 /* At most so long, until told to stop. */
 void follower_rest(struct follower *f, int64_t ms);
 

@@ -24,21 +24,11 @@ void follower_rest(struct follower *f, int64_t ms)
     pthread_mutex_unlock(&f->mutex);
 }
 
-int follower_reply(struct follower *f, struct client *c, int64_t ms, const struct reply **reply, struct err *err)
+static bool goes_on(void *arg)
 {
-    int64_t until = clock_stopwatch_us() + ms * 1000;
-    int ready = 0;
-    while (ready == 0) {
-        heartbeat_now(&f->heartbeat);
-        if (follower_stopping(f)) {
-            return err_set(err, ERR_CLOSED, "it is to stop");
-        }
-        if (clock_stopwatch_us() >= until) {
-            return err_set(err, ERR_LATE, "%s says nothing for %" PRId64 " ms", f->address, ms);
-        }
-        ready = client_wait(c, FOLLOWER_STEP_MS, err);
-    }
-    return ready < 0 ? ready : client_read(c, reply, err);
+    struct follower *f = arg;
+    heartbeat_now(&f->heartbeat);
+    return !follower_stopping(f);
 }
 
 int follower_open(struct follower *f, size_t reply_max, struct client **client, struct err *err)
@@ -47,7 +37,8 @@ int follower_open(struct follower *f, size_t reply_max, struct client **client, 
     int rc = reach_connect(&f->r->reach, f->address, FOLLOWER_PATIENCE_MS, reply_max, client, err);
     heartbeat_now(&f->heartbeat);
     if (rc == 0) {
-        client_bound_silence(*client, FOLLOWER_CHUNK_MS);
+        client_bound_silence(*client, FOLLOWER_SILENCE_MS);
+        client_go_on(*client, goes_on, f);
     } else {
         *client = NULL;
     }
@@ -116,7 +107,7 @@ static int say_hello(struct follower *f, struct hello *hello, const struct reply
                                   slice_str(protocol),  slice_str(node),
                                   slice_str(term),      slice_str(reach_own(&f->r->reach, f->client))};
     int rc = client_queue(f->client, words, sizeof words / sizeof *words, err);
-    if (rc < 0 || (rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
+    if (rc < 0 || (rc = client_read(f->client, &reply, err)) < 0) {
         return rc;
     }
     if (reply->kind == REPLY_ERROR) {
@@ -188,7 +179,7 @@ static int tell_term(struct follower *f, const struct store_node *now, const str
     const struct slice words[] = {slice_str("REPLICA"), slice_str("MEET"), slice_str(term), slice_str(node),
                                   slice_str(now->address)};
     int rc = client_queue(f->client, words, 5, err);
-    rc = rc < 0 ? rc : follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err);
+    rc = rc < 0 ? rc : client_read(f->client, &reply, err);
     return rc < 0 ? rc
                   : err_set(err, ERR_INVALID,
                             "%s is of term %" PRId64 ", and this replica has met term %" PRIu64 " of node %016" PRIx64
@@ -232,7 +223,7 @@ static int ask_where(struct follower *f, const struct hello *hello, const struct
     const struct slice words[] = {slice_str("REPLICA"), slice_str("ENLIST"), slice_str(own), slice_str(node),
                                   slice_str(seq)};
     int rc = client_queue(f->client, words, sizeof words / sizeof *words, err);
-    if (rc < 0 || (rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
+    if (rc < 0 || (rc = client_read(f->client, &reply, err)) < 0) {
         return rc;
     }
     if (reply->kind == REPLY_ERROR) {

@@ -46,7 +46,7 @@ static int ask(struct follower *f, struct client *client, const struct slice *wo
                const struct reply **reply, struct err *err)
 {
     int rc = client_queue(client, words, n, err);
-    if (rc < 0 || (rc = follower_reply(f, client, FOLLOWER_SILENCE_MS, reply, err)) < 0) {
+    if (rc < 0 || (rc = client_read(client, reply, err)) < 0) {
         return rc;
     }
     return (*reply)->kind == REPLY_ERROR

@@ -68,6 +68,7 @@ unit_tests = \
 	tests/unit/test_lease \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
+	tests/unit/test_lying_peers \
 	tests/unit/test_log_format \
 	tests/unit/test_log_ring \
 	tests/unit/test_logins \

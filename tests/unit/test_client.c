@@ -18,7 +18,7 @@
 #include "net/client.h"
 #include "tests/lib/alloc.h"
 
-enum { SHORT_MS = 100, LONG_MS = 1000, ENOUGH_MS = 20 * 1000, TRICKLE = 400, TRICKLE_US = 5000, PUSHES_MS = 3000 };
+enum { SHORT_MS = 100, LONG_MS = 1000, ENOUGH_MS = 20 * 1000 };
 
 /* It greets, and then answers each read with play(); until the client is gone. */
 struct server {
@@ -93,74 +93,6 @@ static int ask(struct client *client, const struct reply **reply, struct err *er
     return client_call(client, &word, 1, reply, err);
 }
 
-static bool trickle(int fd)
-{
-    char text[TRICKLE + 4];
-    snprintf(text, sizeof text, "+%*s\r\n", TRICKLE, "");
-    for (size_t i = 0; i < sizeof text - 1; i++) {
-        if (!send_text(fd, text + i, 1)) {
-            return false;
-        }
-        usleep(TRICKLE_US);
-    }
-    return true;
-}
-
-static void bytes_that_trickle_are_no_answer(void **state)
-{
-    (void)state;
-    struct server server;
-    const struct reply *reply;
-    struct err err;
-    struct client *client = begin(&server, trickle, SHORT_MS, 0);
-    assert_int_equal(ask(client, &reply, &err), ERR_SYSTEM);
-    assert_non_null(strstr(err.text, "no whole answer for 100 ms"));
-    end(&server, client);
-}
-
-static void only_silence_counts_where_replies_come_in_pieces(void **state)
-{
-    (void)state;
-    struct server server;
-    const struct reply *reply;
-    struct err err;
-    struct client *client = begin(&server, trickle, SHORT_MS, 0);
-    client_bound_silence(client, LONG_MS);
-    assert_int_equal(ask(client, &reply, &err), 0);
-    assert_int_equal(reply->text.len, TRICKLE);
-    end(&server, client);
-}
-
-/* So many at a time that there is always something to read. It ends, so that a client that never gives up has an
- * answer. */
-static bool push(int fd)
-{
-    static const char one[] = ">1\r\n+x\r\n";
-    static char many[8 * 1024 * (sizeof one - 1)];
-    const int64_t until_us = clock_stopwatch_us() + PUSHES_MS * 1000;
-    for (size_t i = 0; i < sizeof many; i += sizeof one - 1) {
-        memcpy(many + i, one, sizeof one - 1);
-    }
-    while (clock_stopwatch_us() < until_us) {
-        if (!send_text(fd, many, sizeof many)) {
-            return false;
-        }
-    }
-    return send_text(fd, "+OK\r\n", 5);
-}
-
-static void pushes_without_end_are_no_answer(void **state)
-{
-    (void)state;
-    struct server server;
-    const struct reply *reply;
-    struct err err;
-    struct client *client = begin(&server, push, SHORT_MS, 0);
-    assert_int_equal(ask(client, &reply, &err), ERR_SYSTEM);
-    assert_non_null(strstr(err.text, "no whole answer for 100 ms"));
-    end(&server, client);
-}
-
 static bool answer(int fd)
 {
     return send_text(fd, "+OK\r\n", 5);
@@ -174,7 +106,7 @@ static void patience_begins_with_each_call(void **state)
     struct err err;
     struct client *client = begin(&server, answer, LONG_MS, 0);
     assert_int_equal(ask(client, &reply, &err), 0);
-    usleep((LONG_MS + SHORT_MS) * 1000);
+    clock_test_pass(LONG_MS + SHORT_MS);
     assert_int_equal(ask(client, &reply, &err), 0);
     end(&server, client);
 }
@@ -190,7 +122,7 @@ static void an_answer_that_came_in_time_is_one(void **state)
     struct client *client = begin(&server, answer, LONG_MS, 0);
     assert_int_equal(client_queue(client, &word, 1, &err), 0);
     assert_int_equal(client_wait(client, ENOUGH_MS, &err), 1);
-    usleep((LONG_MS + SHORT_MS) * 1000);
+    clock_test_pass(LONG_MS + SHORT_MS);
     assert_int_equal(client_read(client, &reply, &err), 0);
     assert_true(slice_eq(reply->text, slice_str("OK")));
     end(&server, client);
@@ -351,9 +283,6 @@ static void what_fits_comes_again_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_that_trickle_are_no_answer),
-        cmocka_unit_test(only_silence_counts_where_replies_come_in_pieces),
-        cmocka_unit_test(pushes_without_end_are_no_answer),
         cmocka_unit_test(patience_begins_with_each_call),
         cmocka_unit_test(an_answer_that_came_in_time_is_one),
         cmocka_unit_test(a_greeting_without_end_takes_no_memory),
