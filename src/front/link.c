@@ -51,27 +51,18 @@ int front_link_call(struct front_link *l, const struct slice *words, size_t n, c
 
 /* --- connecting --- */
 
-/* The client's own text is about a server's requirepass. */
-static int tell_password(int rc, const char *address, const char *options, struct err *err)
-{
-    if (rc == ERR_INVALID && strstr(err->text, "the password is wrong") != NULL) {
-        return err_set(err, rc, "%s: the password is wrong (%s)", address, options);
-    }
-    if (rc == ERR_INVALID && strstr(err->text, "wants a password") != NULL) {
-        return err_set(err, rc, "%s: wants a password (%s)", address, options);
-    }
-    return rc;
-}
-
 static int dial(const struct config *cfg, const char *address, bool sentinel, int patience_ms, struct client **client,
                 struct err *err)
 {
     const struct config *live = config_now(cfg);
     const struct client_how how = {sentinel ? live->front_sentinel_user : live->front_user,
                                    sentinel ? live->front_sentinel_password : live->front_password,
-                                   tls_files_to_connect(live), patience_ms, FRONT_REPLY_MAX};
-    return tell_password(client_connect_as(address, &how, client, err), address,
-                         sentinel ? "front_sentinel_user, front_sentinel_password" : "front_user, front_password", err);
+                                   tls_files_to_connect(live),
+                                   sentinel ? "front_sentinel_password, of front_sentinel_user"
+                                            : "front_password, of front_user",
+                                   patience_ms,
+                                   FRONT_REPLY_MAX};
+    return client_connect_as(address, &how, client, err);
 }
 
 /* What one Sentinel says of the master's address. */

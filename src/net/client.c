@@ -348,7 +348,7 @@ static const char *user(void)
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
-static int greet(struct client *c, const char *name, const char *password, struct err *err)
+static int greet(struct client *c, const char *name, const char *password, const char *password_is, struct err *err)
 {
     struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"), slice_str(name),
                             slice_str(password)};
@@ -357,10 +357,8 @@ static int greet(struct client *c, const char *name, const char *password, struc
     if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
         bool missing = strncmp(reply->text.data, "NOAUTH", 6) == 0;
         if (missing || strncmp(reply->text.data, "WRONGPASS", 9) == 0) {
-            return err_set(err, ERR_INVALID,
-                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD, "
-                           "which is that of the account $UNSEEN_USER if there is one",
-                           c->address, missing ? "the server wants a password" : "the password is wrong");
+            return err_set(err, ERR_INVALID, "%s: %s: it is %s", c->address,
+                           missing ? "the server wants a password" : "the password is wrong", password_is);
         }
     }
     return rc;
@@ -409,7 +407,10 @@ int client_connect(const char *address, const char *password, struct client **cl
     int rc = open_client(address, &files, CLIENT_CONNECT_MS, &c, err);
     if (rc == 0) {
         client_bound_silence(c, CLIENT_SILENCE_MS);
-        rc = greet(c, user() != NULL ? user() : "default", password != NULL ? password : "", err);
+        rc = greet(c, user() != NULL ? user() : "default", password != NULL ? password : "",
+                   "requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD, which is that of the "
+                   "account $UNSEEN_USER if there is one",
+                   err);
     }
     if (rc < 0) {
         client_close(c);
@@ -425,7 +426,7 @@ int client_connect_as(const char *address, const struct client_how *how, struct 
     struct client *c;
     int rc = open_client(address, &how->tls, how->patience_ms, &c, err);
     if (rc == 0) {
-        rc = greet(c, how->user[0] != '\0' ? how->user : "default", how->password, err);
+        rc = greet(c, how->user[0] != '\0' ? how->user : "default", how->password, how->password_is, err);
     }
     if (rc < 0) {
         client_close(c);

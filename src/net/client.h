@@ -38,6 +38,7 @@ void client_close(struct client *c);
 struct client_how {
     const char *user, *password; /* "": `default`; none */
     struct tls_files tls;
+    const char *password_is; /* the options that hold it, said when it is wrong or missing */
     int patience_ms;
     size_t reply_max; /* bytes of one reply, and of what its items take; more is ERR_SYSTEM. 0: CLIENT_REPLY_MAX */
 };

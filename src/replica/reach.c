@@ -156,7 +156,13 @@ int reach_connect(const struct reach *r, const char *address, int patience_ms, s
                   struct err *err)
 {
     const struct config *live = config_now(r->cfg);
-    const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live), patience_ms,
+    /* As unseen clone and rejoin do. An old primary that comes back had no need of an account until then. */
+    bool own = live->replica_user[0] == '\0' && live->replica_password[0] == '\0';
+    const struct client_how how = {live->replica_user,
+                                   own ? live->requirepass : live->replica_password,
+                                   tls_files_to_connect(live),
+                                   "replica_password, of replica_user; without both, requirepass",
+                                   patience_ms,
                                    reply_max};
     char secured[NODE_ADDRESS_TEXT];
     reach_secure(r, address, secured);

@@ -54,7 +54,8 @@ int reach_take_shown(const struct reach *r, const char *text, char out[NODE_ADDR
 /* The address as it is connected to: with tls:// before it where this node was told so. May be done in place. */
 void reach_secure(const struct reach *r, const char *address, char out[NODE_ADDRESS_TEXT]);
 
-/* Connects to another node, with replica_user and replica_password, as client_connect_as(). */
+/* Connects to another node, with replica_user and replica_password, or without both with requirepass, as
+ * client_connect_as(). */
 int reach_connect(const struct reach *r, const char *address, int patience_ms, size_t reply_max, struct client **client,
                   struct err *err);
 

@@ -206,7 +206,8 @@ def test_tls_as_operations_has_it(folder, cold, certs, secret, network):
 
 
 def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
-    """The three commands, word by word but for folders and the password."""
+    """The three commands, word by word but for folders and the password; and the way back of an old primary, which was
+    started without a word about the other node."""
     network("10.0.0.1", "10.0.0.2")
     lines = document("replicas.md", "b$ UNSEEN_PASSWORD=").splitlines()
     monkeypatch.setenv("UNSEEN_HTTP", "none")  # one machine has both
@@ -214,24 +215,40 @@ def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
     monkeypatch.setenv("UNSEEN_MIN_FREE", "0")
     monkeypatch.setenv("PATH", f"{UNSEEN.parent}:{os.environ['PATH']}")
     servers = {}
+
+    def type_in(line):
+        node, command = re.fullmatch(r"(\w)\$ (.*)", line).groups()
+        command = command.replace("/var/lib/unseen", str(folder / node)).replace("...", "hush")
+        log = folder / f"log-{node}"
+        log.write_bytes(b"")
+        with open(log, "ab") as out:
+            process = subprocess.Popen(["sh", "-c", f"exec env {command}"], stdout=out, stderr=out)
+        if " serve " in command:
+            servers[node] = process
+            ready(process, log)
+        else:
+            assert process.wait(PATIENCE) == 0, log.read_text()
+
     try:
         for line in lines:
-            node, command = re.fullmatch(r"(\w)\$ (.*)", line).groups()
-            command = command.replace("/var/lib/unseen", str(folder / node)).replace("...", "hush")
-            log = folder / f"log-{node}"
-            with open(log, "ab") as out:
-                process = subprocess.Popen(["sh", "-c", f"exec env {command}"], stdout=out, stderr=out)
-            if " serve " in command:
-                servers[node] = process
-                ready(process, log)
-            else:
-                assert process.wait(PATIENCE) == 0, log.read_text()
+            type_in(line)
         with Client(("10.0.0.1", 7979)) as a, Client(("10.0.0.2", 7979)) as b:
             for c in (a, b):
                 assert c.command("AUTH", "hush") == b"OK"
             a.command("PLAYED", "u", "a")
             with pytest.raises(RespError, match="^READONLY .* 10.0.0.1:7979 takes writes"):
                 b.command("PLAYED", "u", "b")
+        servers["a"].kill()
+        servers.pop("a").wait()
+        monkeypatch.setenv("UNSEEN_PASSWORD", "hush")
+        type_in(document("replicas.md", "b$ unseen promote").strip())
+        type_in(re.search(r"^a\$ unseen rejoin .*$", document("replicas.md", "a$ unseen rejoin"), re.MULTILINE)[0])
+        type_in(next(line for line in lines if line.startswith("a$ unseen serve")))
+        with Client(("10.0.0.1", 7979)) as a, Client(("10.0.0.2", 7979)) as b:
+            for c in (a, b):
+                assert c.command("AUTH", "hush") == b"OK"
+            b.command("PLAYED", "u", "c")
+            until(lambda: a.command("SEEN", "u", "c") == [1])
     finally:
         for process in servers.values():
             process.send_signal(signal.SIGTERM)

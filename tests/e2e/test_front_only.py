@@ -509,7 +509,7 @@ def test_password(front, make_reader):
     reader = make_reader(start=False, front_password="wrong")
     reader.spawn()
     assert reader.process.wait(PATIENCE) != 0
-    assert "the password is wrong (front_user, front_password)" in reader.log(), reader.log()
+    assert "the password is wrong: it is front_password, of front_user" in reader.log(), reader.log()
     reader = make_reader(front_password="secret")
     assert ask(reader, "UNSEEN", "u", "a") == [b"a"]
     assert "secret" not in reader.log()

@@ -252,6 +252,19 @@ def test_roles_are_those_of_the_table():
     assert wrong == []
 
 
+def test_roles_in_help_are_those_of_the_document():
+    roles = r"(?:ask|record|forget|load|watch|admin)"
+    operations = text(REPO / "docs" / "operations.md")
+    needs = operations[operations.index("- **The subcommands** that talk to a server"):operations.index("## Exposing")]
+    said = dict(re.findall(rf"`([a-z]+)(?: --to)?`\s(?:needs )?((?:`{roles}`(?:, |,?\sand\s|\s|))+)", needs))
+    wrong = []
+    for sub in said:
+        helped = re.search(rf"with the roles ((?:{roles}(?:,\s+|\s+and\s+|))+)", help_of(sub))
+        if helped and set(re.findall(roles, helped[1])) != set(re.findall(roles, said[sub])):
+            wrong.append((sub, helped[1], said[sub]))
+    assert "rejoin" in said and wrong == []
+
+
 def test_threads_are_those_that_beat():
     operations = text(REPO / "docs" / "operations.md")
     table = operations[operations.index("| thread |"):operations.index("A thread without a heartbeat")]
