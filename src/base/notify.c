@@ -47,7 +47,7 @@ static int64_t read_number(const char *name)
 void notify_start(void)
 {
     const char *path = getenv("NOTIFY_SOCKET");
-    if (path == NULL || path[0] == '\0') {
+    if (fd >= 0 || path == NULL || path[0] == '\0') {
         return;
     }
     if (!read_address(path)) {

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads the environment. A socket that can't be used is logged, and nothing is ever sent. */
+/* Reads the environment, the first time. A socket that can't be used is logged, and nothing is ever sent. */
 void notify_start(void);
 
 /* The interval within which WATCHDOG=1 is expected of this process, in ms; 0: never. */

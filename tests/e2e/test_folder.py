@@ -340,3 +340,9 @@ def test_media_that_can_only_be_read(folder):
         done = there(*words)
         assert done.returncode == 1 and "unseen check and unseen export only read" in done.stderr, done
     assert not (data / "lock").exists()
+    # Where systemd starts it, the unit's sandbox is what forbids it.
+    (data / "lock").touch()
+    done = there("serve", "-c", os.devnull, "--listen", "none", "--unix-socket", folder / "socket", "--http", "none",
+                 "--grpc", "none")
+    assert done.returncode == 1 and f"ReadWritePaths={media}" in done.stderr, done
+    assert "lock file" not in done.stderr  # one cause is enough

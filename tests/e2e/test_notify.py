@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, free_port
+from conftest import PATIENCE, free_port, run
 from test_reload import refusal, reload
 from unseen_grpc import Grpc
 
@@ -170,6 +170,18 @@ def test_the_watchdog_misses_who_is_stuck(folder, make_server, monkeypatch):
             outcome.result()
     for _, _, manager in cases:
         manager.socket.close()
+
+
+@pytest.mark.parametrize("manager", ["path"], indirect=True)
+def test_why_it_does_not_start(manager, folder):
+    """systemctl status shows it, however often it was started since."""
+    words = ("serve", "-c", os.devnull, "--listen", "none", "--unix-socket", folder / "socket", "--http", "none", "--grpc",
+             "none", "--data", folder)
+    for more, cause in ((("--expect-data", "yes"), "holds no data"), (("--listen", "0.0.0.0:1"), "there is no password")):
+        assert run(*words, *more, check=False).returncode in (1, 78)
+        status = {}
+        while cause not in status.get("STATUS", ""):
+            status = manager.wait(STATUS="...")
 
 
 @pytest.mark.parametrize("manager", ["path"], indirect=True)

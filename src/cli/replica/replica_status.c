@@ -68,8 +68,11 @@ static void print_people(const struct reply *map)
     }
     const struct reply *replicas = reply_field(map, "replicas");
     if (strcmp(role, "primary") == 0) {
-        printf("ack       %s, %s\n", field(map, "ack", text),
-               reply_count(map, "in_step") != 0 ? "in step" : "out of step");
+        bool waits = strcmp(field(map, "ack", text), "local") != 0; /* else no write asks for a replica's step */
+        printf("ack       %s%s\n", text,
+               !waits                             ? ""
+               : reply_count(map, "in_step") != 0 ? ", in step"
+                                                  : ", out of step");
         if (replicas == NULL || replicas->n == 0) {
             printf("replicas  none\n");
         } else {

@@ -222,6 +222,17 @@ static int register_server(const struct dedup *dedup, const struct server *serve
     return registry_start(dedup->registry, hash_seed_fingerprint(dedup->seed), err);
 }
 
+/* The unit's sandbox forbids as much as a folder's mode or a disk that was mounted to be read. */
+static int tell_who_may_write(int rc, const char *folder, struct err *err)
+{
+    struct err why = *err;
+    return rc != ERR_READONLY ? rc
+                              : err_set(err, rc,
+                                        "%s (the user that Unseen runs as must be allowed to write to %s; under "
+                                        "systemd, `systemctl edit unseen` must say so: [Service] ReadWritePaths=%s)",
+                                        why.text, folder, folder);
+}
+
 static int open_store(const struct serve_config *config, struct store **store, struct err *err)
 {
     const struct config *cfg = &config->cfg;
@@ -230,7 +241,7 @@ static int open_store(const struct serve_config *config, struct store **store, s
     }
     int rc = data_folder_check(cfg, "serve", config->begin_new, err);
     if (rc < 0 || (rc = store_begin(cfg, store, err)) < 0) {
-        return rc;
+        return tell_who_may_write(rc, cfg->data, err);
     }
     if ((rc = clone_mark_check(*store, cfg->data, err)) < 0 ||
         (rc = data_folder_mark(cfg, config->begin_new, *store, err)) < 0) {
@@ -399,6 +410,7 @@ static int serve(struct serve_config *config, struct err *err)
 /* As cli_fail(), behind what was logged; a reader that stands can't keep the process from its end. */
 static int fail(const struct err *err)
 {
+    serve_watch_failed(err->text);
     log_last(err->text);
     return EXIT_FAILED;
 }

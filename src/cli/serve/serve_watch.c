@@ -38,6 +38,12 @@ void serve_watch_start(void)
     notify_send("STATUS=recovering\nEXTEND_TIMEOUT_USEC=%d000000", EXTEND_S);
 }
 
+void serve_watch_failed(const char *why)
+{
+    notify_start();
+    notify_send("STATUS=%s", why);
+}
+
 void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes)
 {
     static int64_t told_us;

@@ -14,6 +14,9 @@
 /* Before the threads start: finds the service manager, and sets the patience of health to its watchdog's. */
 void serve_watch_start(void);
 
+/* It can't start, or ends for an error: tells the service manager why. */
+void serve_watch_failed(const char *why);
+
 /* While the store recovers: asks for more time as long as it moves on. takes: plays are taken meanwhile. */
 void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes);
 

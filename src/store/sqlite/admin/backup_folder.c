@@ -30,7 +30,10 @@ static int system_error(struct err *err, const char *what, const char *path)
                : errno == ENOSPC || errno == EDQUOT                ? ERR_FULL
                                                                    : ERR_SYSTEM;
     return err_set(err, code, "%s %s: %s%s", what, path, strerror(errno),
-                   code == ERR_READONLY ? " (the user that Unseen runs as must be allowed to write there)" : "");
+                   code == ERR_READONLY
+                       ? " (the user that Unseen runs as must be allowed to write there; under systemd, "
+                         "`systemctl edit unseen` must say so: [Service] ReadWritePaths=)"
+                       : "");
 }
 
 static int need_empty(const struct backup_folder *f, struct err *err)

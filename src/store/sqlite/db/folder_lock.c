@@ -141,13 +141,18 @@ static int lock_file(struct folder_lock *lock, struct err *err)
     return 0;
 }
 
+static bool writable(const struct folder_lock *lock)
+{
+    return lock->file >= 0 && (fcntl(lock->file, F_GETFL) & O_ACCMODE) == O_RDWR;
+}
+
 static int write_who(struct folder_lock *lock, struct err *err)
 {
     char text[LOCK_TEXT];
     const char *address = lock->address;
     int len = snprintf(text, sizeof text, "pid %ld\n%s%s%s", (long)getpid(), address[0] != '\0' ? "address " : "",
                        address, address[0] != '\0' ? "\n" : "");
-    if (lock->file < 0) {
+    if (!writable(lock)) {
         return err_set(err, ERR_READONLY, "%s/lock can't be written", lock->path);
     }
     if (ftruncate(lock->file, 0) < 0 || pwrite(lock->file, text, (size_t)len, 0) != len) {
@@ -161,7 +166,7 @@ static int write_who(struct folder_lock *lock, struct err *err)
 static void say_who(struct folder_lock *lock)
 {
     struct err err = {0};
-    if (lock->file >= 0 && write_who(lock, &err) < 0) {
+    if (writable(lock) && write_who(lock, &err) < 0) {
         log_warn("lock file not written", "error=%s", log_quote_str(err.text));
     }
 }
