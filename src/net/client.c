@@ -361,6 +361,12 @@ static int greet(struct client *c, const char *name, const char *password, const
                            missing ? "the server wants a password" : "the password is wrong", password_is);
         }
     }
+    if (rc == ERR_CLOSED && c->stream.tls == NULL && strncmp(c->address, "unix:", 5) != 0) {
+        return err_set(err, rc,
+                       "%s: the server closed the connection before it said anything: where TLS is spoken, the "
+                       "address is tls://%s",
+                       c->address, c->address);
+    }
     return rc;
 }
 

@@ -203,6 +203,8 @@ def test_the_wrong_port(tls, certs):
         s.sendall(b"PING\r\n")
         assert s.recv(100) == b""
     wait_for(server, 'TLS handshake failed .* cause="what came is not TLS"')
+    done = run("ping", "--to", f"127.0.0.1:{server.tls}", check=False)
+    assert f"the address is tls://127.0.0.1:{server.tls}" in done.stderr.decode()
     done = run("bench", "--to", f"tls://127.0.0.1:{server.port}", "--tls-ca", certs["ca.pem"], check=False)
     assert "TLS: what came is not TLS" in done.stderr.decode()
     wait_for(server, "no RESP client .*not TLS")
