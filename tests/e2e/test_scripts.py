@@ -1,4 +1,6 @@
 """Scripts are called from anywhere, by any path, and through links; folders that one names are one's own."""
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -6,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import REPO
+from conftest import BUILD, REPO
 
 SHELL = ["scripts/package", "scripts/run", "scripts/test", "scripts/test-integration", "scripts/test-packages", "bench/run", "bench/import"]
 PYTHON = sorted(str(path.relative_to(REPO)) for path in (REPO / "bench").iterdir()
@@ -40,6 +42,39 @@ def test_check_layers(folder):
     assert said([link], folder) == said([REPO / "scripts/check-layers"], "/") == ""
     (folder / "tree" / "src").mkdir(parents=True)
     assert "no source files" in said([link, "tree"], folder, code=2)
+
+
+def test_what_a_change_touches(folder):
+    """Each folder of the sources has tests, each test that is named is there, and a change that is made is seen."""
+    loader = importlib.machinery.SourceFileLoader("touched", str(REPO / "scripts/touched"))
+    touched = importlib.util.module_from_spec(importlib.util.spec_from_loader("touched", loader))
+    loader.exec_module(touched)
+    folders = {path.parent for path in (REPO / "src").rglob("*.c")}
+    for path in sorted(folders):
+        assert touched.end_to_end([f"{path.relative_to(REPO)}/any.c"]), path
+    for tests in touched.FOLDERS.values():
+        for name in tests.split():
+            assert (REPO / f"tests/e2e/test_{name}.py").exists(), name
+    assert touched.end_to_end(["tests/e2e/test_tls.py", "src/store/memory/x.c", "LICENSE"]) == [
+        "e2e tests/e2e/test_store_memory.py", "e2e tests/e2e/test_tls.py"]
+    assert touched.unit_tests(BUILD.resolve(), ["src/base/log_ring.h", "tests/unit/test_server.c"]) == [
+        "unit tests/unit/test_base", "unit tests/unit/test_log_ring", "unit tests/unit/test_server"]
+
+    def git(*words):
+        said(["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", folder, *words], "/")
+
+    git("init", "-q", ".")
+    (folder / "a").touch()
+    git("add", "a")
+    git("commit", "-q", "-m", "one")
+    (folder / "b").touch()
+    git("add", "b")
+    git("commit", "-q", "-m", "two")
+    touched.ROOT = folder
+    assert touched.changed(None) == ["b"]
+    (folder / "c").touch()
+    assert touched.changed(None) == ["c"]
+    assert touched.changed("HEAD~1") == ["b", "c"]
 
 
 def test_benches_build_in_the_folder_of_the_repository():
