@@ -11,6 +11,8 @@
 
 #include "base/slice.h"
 
+#define CALENDAR_LAST_MS INT64_C(253402300799999) /* of the year 9999; sums with it can't overflow */
+
 enum { MONTH_TEXT = 24 };
 
 int month_of_ms(int64_t unix_ms);  /* also for times before 1970 */

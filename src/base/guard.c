@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/calendar.h"
+
 #define DAY_MS INT64_C(86400000)
 #define BEHIND_MS DAY_MS
 #define AHEAD_MS (31 * DAY_MS)
 #define LEAP_MS (7 * DAY_MS)
-#define LATEST INT64_C(253402300799999) /* the end of the year 9999; sums with it can't overflow */
 
 enum { DATE_TEXT = 32 };
 
@@ -117,8 +118,8 @@ void guard_start(struct guard *g, const struct guard_kept *kept, int64_t built, 
     g->kept = *kept;
     g->built = built;
     if (kept->newest > 0) {
-        g->kept.newest = kept->newest < LATEST ? kept->newest : LATEST;
-        int64_t reached = kept->reached < LATEST ? kept->reached : LATEST;
+        g->kept.newest = kept->newest < CALENDAR_LAST_MS ? kept->newest : CALENDAR_LAST_MS;
+        int64_t reached = kept->reached < CALENDAR_LAST_MS ? kept->reached : CALENDAR_LAST_MS;
         g->offset = (reached > g->kept.newest ? reached : g->kept.newest) - mono;
     } else if (wall < built) {
         know_no_time(g, wall, mono);

@@ -6,6 +6,8 @@
 #include "base/buf.h"
 #include "store/store.h"
 
+enum { STORE_MEMO_MAX = 1 << 20 }; /* bytes of a value */
+
 struct store_memo {
     struct store_call
         call; /* first. err: ERR_FULL, ERR_IO, ERR_NOMEM, ERR_CLOSED: this value is kept, or the one before */
@@ -17,7 +19,8 @@ struct store_memos_ops {
     /* Keeps the value in place of the one of that name; done() once it is durable. */
     void (*keep)(struct store *s, struct store_memo *memo);
 
-    /* Appends the value that is kept; nothing if none is. Blocks for one read. ERR_IO, ERR_NOMEM. */
+    /* Appends the value that is kept; nothing if none is, or a longer one than any
+     * server keeps. Blocks for one read. ERR_IO, ERR_NOMEM. */
     int (*read)(struct store_reader *reader, const char *name, struct buf *value, struct err *err);
 };
 

@@ -69,6 +69,7 @@ def test_addresses_and_folders_are_refused(make_server):
     ("history.db", "UPDATE meta SET value = -9223372036854775807 WHERE name = 'starts'", "starts in meta"),
     ("history.db", "INSERT OR REPLACE INTO meta VALUES ('flushes', 9223372036854775807)", "flushes in meta"),
     ("history.db", "INSERT OR REPLACE INTO meta VALUES ('high_water', 9223372036854775807)", "high_water in meta"),
+    ("staging.db", "UPDATE meta SET value = 'x' WHERE name = 'turn'", 'turn in meta is "x", expected a whole number'),
 ])
 def test_a_crafted_folder_is_refused(make_server, file, sql, cause):
     server = make_server()

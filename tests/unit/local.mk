@@ -73,6 +73,7 @@ unit_tests = \
 	tests/unit/test_log_ring \
 	tests/unit/test_logins \
 	tests/unit/test_loop_queue \
+	tests/unit/test_meta \
 	tests/unit/test_merge \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \

@@ -28,7 +28,7 @@
 static int begin_pair(struct sqlite_store *s, struct err *err)
 {
     int64_t flushes = 0;
-    int result = db_meta_int(&s->historian.db, "flushes", 0, &flushes, err);
+    int result = db_meta_count(&s->historian.db, "flushes", &flushes, err);
     atomic_store(&s->flushes_durable, flushes);
     return result < 0 ? result : pair_begin(&s->stager.db, &s->historian.db, err);
 }

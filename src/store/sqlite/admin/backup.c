@@ -192,9 +192,9 @@ static const char TIME[] = "backup_ms", PROBLEMS[] = "backup_problems";
 int backup_time_load(struct sqlite_store *s, struct err *err)
 {
     int64_t ms = 0, problems = 0;
-    int result = db_meta_int(&s->stager.db, TIME, 0, &ms, err);
+    int result = db_meta_time(&s->stager.db, TIME, &ms, err);
     if (result == 0) {
-        result = db_meta_int(&s->stager.db, PROBLEMS, 0, &problems, err);
+        result = db_meta_count(&s->stager.db, PROBLEMS, &problems, err);
     }
     atomic_store(&s->counters.backup_problems, problems > 0 ? (uint64_t)problems : 0);
     s->backup_saved_ms = ms > 0 ? (uint64_t)ms : 0;

@@ -357,7 +357,10 @@ static void check_ids(struct check *c, struct db *db)
     struct slot_tables tables;
     struct err why = {0};
     int64_t highest = 0, strays = 0;
-    if (db_meta_int(db, "high_water", 0, &highest, &why) < 0 || slot_rows_tables(db, &tables, &why) < 0) {
+    if (db_meta_count(db, "high_water", &highest, &why) < 0 || slot_rows_tables(db, &tables, &why) < 0) {
+        if (why.code == ERR_CORRUPT) {
+            problem(c, "%s", why.text);
+        }
         return;
     }
     for (int slot = 0; slot < STORE_SLOTS_MAX; slot++) {

@@ -158,7 +158,7 @@ static int read_staging(struct export_staging *x, struct err *err)
         return result;
     }
     if ((result = slot_rows_tables(&x->db, &tables, err)) == 0) {
-        result = db_meta_int(&x->db, "high_water", 0, &highest, err);
+        result = db_meta_count(&x->db, "high_water", &highest, err);
     }
     if (result == 0) {
         result = read_tombstones(x, err);

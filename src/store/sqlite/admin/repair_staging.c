@@ -61,7 +61,7 @@ static void renumbered(void *arg, int slot, int64_t id, int64_t new_id)
 static int renumber(struct db *db, struct told *t, struct err *err)
 {
     int64_t highest = 0;
-    int result = db_meta_int(db, "high_water", 0, &highest, err);
+    int result = db_meta_count(db, "high_water", &highest, err);
     if (result == 0) {
         result = slot_rows_renumber(db, highest, renumbered, NULL, err);
     }

@@ -210,10 +210,10 @@ static int do_history(struct salvage *s, const char *folder, const struct backup
         result = salvage_history(s, err);
     }
     if (result == 0 && (result = write_seed(s, err)) == 0 &&
-        (result = db_meta_int(&s->to, "flushes", 0, &s->flushes, err)) == 0) {
-        result = db_meta_int(&s->to, "high_water", 0, &s->high_water, err);
+        (result = db_meta_count(&s->to, "flushes", &s->flushes, err)) == 0) {
+        result = db_meta_count(&s->to, "high_water", &s->high_water, err);
     }
-    if (result == 0 && (result = db_meta_int(&s->to, "forgets", 0, &s->settled, err)) == 0) {
+    if (result == 0 && (result = db_meta_count(&s->to, "forgets", &s->settled, err)) == 0) {
         s->high_water = s->settled > s->high_water ? s->settled : s->high_water;
         s->has_history = s->from.handle != NULL;
     }

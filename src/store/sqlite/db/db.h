@@ -143,10 +143,14 @@ int db_checkpoint(struct db *db, int mode, struct err *err);
  * An fsync that moves the end of the file also writes the inode, and takes nearly twice as long. */
 int db_extend_wal(struct db *db, int64_t step, struct err *err);
 
-int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err);
-/* What is counted upwards, from 0: of a file that others made, another value, or one that is about to overflow, is
- * ERR_CORRUPT. */
+/* A whole number of the table meta; fallback: it has none of that name. The file may be crafted: what isn't from least
+ * to most is ERR_CORRUPT, and the text names it. */
+int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *out,
+                struct err *err);
+/* The same of what is counted upwards, from 0, or a time of a clock that may be wrong; and of a time that is shown, up
+ * to the year 9999. 0: there is none. Sums with them can't overflow. */
 int db_meta_count(struct db *db, const char *name, int64_t *out, struct err *err);
+int db_meta_time(struct db *db, const char *name, int64_t *out, struct err *err);
 int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err);
 int db_meta_raise(struct db *db, const char *name, int64_t value, struct err *err); /* unless it is as high */
 

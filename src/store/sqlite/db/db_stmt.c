@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/calendar.h"
+#include "base/log.h"
 #include "store/sqlite/db/db.h"
 
 #define SQL_IMPLEMENTATION
@@ -212,7 +213,8 @@ struct slice db_column_bytes(sqlite3_stmt *stmt, int column)
     return slice_of(data, (size_t)sqlite3_column_bytes(stmt, column));
 }
 
-int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err)
+int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *out,
+                struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
     if (stmt != NULL) {
@@ -221,21 +223,31 @@ int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out,
     int result = db_step(db, stmt, err);
     *out = fallback;
     if (result == 1) {
-        *out = sqlite3_column_int64(stmt, 0);
-        sqlite3_reset(stmt);
+        int64_t value = sqlite3_column_int64(stmt, 0);
+        bool whole = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
         result = 0;
+        if (whole && value >= least && value <= most) {
+            *out = value;
+        } else {
+            char text[TIME_TEXT];
+            snprintf(text, sizeof text, "%" PRId64, value);
+            result =
+                err_set(err, ERR_CORRUPT, "%s: %s in meta is %s, expected a whole number from %" PRId64 " to %" PRId64,
+                        db->path, name, whole ? text : log_quote(db_column_bytes(stmt, 0)), least, most);
+        }
+        sqlite3_reset(stmt);
     }
     return result;
 }
 
 int db_meta_count(struct db *db, const char *name, int64_t *out, struct err *err)
 {
-    int result = db_meta_int(db, name, 0, out, err);
-    if (result == 0 && (*out < 0 || *out > INT64_MAX / 2)) {
-        result = err_set(err, ERR_CORRUPT, "%s: %s in meta is %" PRId64 ", and no server has counted so far", db->path,
-                         name, *out);
-    }
-    return result;
+    return db_meta_int(db, name, 0, 0, INT64_MAX / 2, out, err);
+}
+
+int db_meta_time(struct db *db, const char *name, int64_t *out, struct err *err)
+{
+    return db_meta_int(db, name, 0, 0, CALENDAR_LAST_MS, out, err);
 }
 
 static int set_int(struct db *db, enum sql_statement which, const char *name, int64_t value, struct err *err)

@@ -148,7 +148,7 @@ static int read_staging(struct db *staging, struct pair *p, struct err *err)
         return result;
     }
     if ((result = read_folder(staging, p->staging, err)) < 0 ||
-        (result = db_meta_int(staging, "turn", -1, &turn, err)) < 0 ||
+        (result = db_meta_int(staging, "turn", -1, 0, INT64_MAX / 2, &turn, err)) < 0 ||
         (result = db_meta_count(staging, "starts", &p->staging_starts, err)) < 0 ||
         (result = db_meta_count(staging, "flushes", &p->migration_state, err)) < 0) {
         return result;

@@ -35,7 +35,7 @@ static int read_version(struct db *db, int64_t *version, struct err *err)
     int result =
         db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'", &has_meta, err);
     *version = 0;
-    return result == 0 && has_meta > 0 ? db_meta_int(db, "schema", 0, version, err) : result;
+    return result == 0 && has_meta > 0 ? db_meta_int(db, "schema", 0, INT64_MIN, INT64_MAX, version, err) : result;
 }
 
 /* The same, of a file that these steps have made. */
@@ -52,7 +52,7 @@ static int need_version(struct db *db, const struct schema_step *steps, int n_st
                        "that wrote it, or a later one",
                        db->path, *version, n_steps);
     }
-    if ((result = db_meta_int(db, "schema_hash", 0, &hash, err)) < 0) {
+    if ((result = db_meta_int(db, "schema_hash", 0, INT64_MIN, INT64_MAX, &hash, err)) < 0) {
         return result;
     }
     if (*version < 0 || hash != hash_of(steps, *version)) {

@@ -37,7 +37,7 @@ static int write_begun(struct sqlite_store *s, struct err *err)
 static int read_begun(struct sqlite_store *s, struct err *err)
 {
     int64_t ms = 0;
-    int result = db_meta_int(&s->historian.db, BEGUN, 0, &ms, err);
+    int result = db_meta_time(&s->historian.db, BEGUN, &ms, err);
     atomic_store(&s->counters.begun_ms, ms > 0 ? (uint64_t)ms : 0);
     return result;
 }
@@ -71,7 +71,7 @@ static int has_plays(struct sqlite_store *s, bool *plays, struct err *err)
     bool rows = false;
     int result = db_int(&s->historian.db, "SELECT EXISTS (SELECT 1 FROM users)", &users, err);
     if (result == 0) {
-        result = db_meta_int(&s->stager.db, "high_water", 0, &high_water, err);
+        result = db_meta_count(&s->stager.db, "high_water", &high_water, err);
     }
     if (result == 0) {
         result =

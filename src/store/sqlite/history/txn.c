@@ -126,7 +126,7 @@ int history_mark(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
     int64_t flushes = 0;
-    int result = db_meta_int(&h->db, "flushes", 0, &flushes, err);
+    int result = db_meta_count(&h->db, "flushes", &flushes, err);
     if (result < 0 || (result = db_meta_set_int(&h->db, "flushes", flushes + 1, err)) < 0) {
         return result;
     }

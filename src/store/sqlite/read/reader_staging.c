@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "store/memos.h"
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/pool_rows.h"
 #include "store/sqlite/staging/staging.h"
@@ -207,7 +208,7 @@ int reader_memo(struct store_reader *r, const char *name, struct buf *value, str
     }
     if ((result = db_step(db, stmt, err)) == 1) {
         struct slice found = db_column_bytes(stmt, 0);
-        result = buf_add(value, found.data, found.len);
+        result = found.len <= STORE_MEMO_MAX ? buf_add(value, found.data, found.len) : 0;
         sqlite3_reset(stmt);
         if (result < 0) {
             err_set(err, ERR_NOMEM, "out of memory");

@@ -169,7 +169,7 @@ int time_start(struct sqlite_store *s, int64_t built_ms, struct err *err)
     struct stager *st = &s->stager;
     struct guard_kept kept;
     for (int i = 0; i < KEPT; i++) {
-        int result = db_meta_int(&st->db, kept_names[i], 0, kept_field(&kept, i), err);
+        int result = db_meta_count(&st->db, kept_names[i], kept_field(&kept, i), err);
         if (result < 0) {
             return result;
         }

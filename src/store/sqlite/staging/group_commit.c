@@ -73,7 +73,7 @@ void stager_note_end(struct sqlite_store *s)
     struct db *db = &s->stager.db;
     int64_t migration_state = 0;
     int result = db->lost ? db_reopen(db, &err) : 0;
-    if (result < 0 || (result = db_meta_int(db, "flushes", 0, &migration_state, &err)) < 0 ||
+    if (result < 0 || (result = db_meta_count(db, "flushes", &migration_state, &err)) < 0 ||
         migration_state >= atomic_load(&s->flushes_durable)) {
         return;
     }

@@ -108,7 +108,7 @@ static int load(struct sqlite_store *s, struct err *err)
     int64_t rows = 0, problems = 0, paused = 0;
     int result = db_int(db, "SELECT count(*) FROM noted", &rows, err);
     if (result < 0 || (result = db_int(db, "SELECT count(*) FROM legacy_problems", &problems, err)) < 0 ||
-        (result = db_meta_int(db, PAUSED, 0, &paused, err)) < 0) {
+        (result = db_meta_int(db, PAUSED, 0, 0, 1, &paused, err)) < 0) {
         return result;
     }
     struct migration_set set = {0};

@@ -54,17 +54,13 @@ static int read_text(struct db *db, const char *name, char *out, size_t size, st
 static int read_self(struct db *db, struct store_node *out, struct err *err)
 {
     int64_t node, role, term, promoted, leader;
-    int result = db_meta_int(db, "node", 0, &node, err);
-    if (result < 0 || (result = db_meta_int(db, "role", NODE_PRIMARY, &role, err)) < 0 ||
-        (result = db_meta_int(db, "term", 1, &term, err)) < 0 ||
-        (result = db_meta_int(db, "promoted", 0, &promoted, err)) < 0 ||
-        (result = db_meta_int(db, "leader", 0, &leader, err)) < 0 ||
+    int result = db_meta_int(db, "node", 0, INT64_MIN, INT64_MAX, &node, err);
+    if (result < 0 || (result = db_meta_int(db, "role", NODE_PRIMARY, 0, NODE_ROLES - 1, &role, err)) < 0 ||
+        (result = db_meta_int(db, "term", 1, 1, INT64_MAX / 2, &term, err)) < 0 ||
+        (result = db_meta_int(db, "promoted", 0, 0, 1, &promoted, err)) < 0 ||
+        (result = db_meta_int(db, "leader", 0, INT64_MIN, INT64_MAX, &leader, err)) < 0 ||
         (result = read_text(db, "leader_address", out->address, sizeof out->address, err)) < 0) {
         return result;
-    }
-    if (role < 0 || role >= NODE_ROLES || term < 1) {
-        return err_set(err, ERR_CORRUPT, "%s: role %" PRId64 " and term %" PRId64 " in meta are none", db->path, role,
-                       term);
     }
     if (slice_has_control(slice_str(out->address))) { /* it is shown, in lines that end with CR LF */
         return err_set(err, ERR_CORRUPT, "%s: leader_address in meta is no address", db->path);

@@ -60,7 +60,7 @@ static int make_ring(struct sqlite_store *s, const struct slot_tables *tables, s
 {
     struct db *db = &s->stager.db;
     int64_t before = 0;
-    int result = db_meta_int(db, "slots", 0, &before, err);
+    int result = db_meta_int(db, "slots", 0, 1, STORE_SLOTS_MAX, &before, err);
     bool missing = before != s->cfg->slots;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         missing |= lacks_table(s, tables, i);
@@ -110,7 +110,7 @@ static int renumber_strays(struct sqlite_store *s, struct err *err)
     if (result < 0) {
         return result;
     }
-    if ((result = db_meta_int(db, "high_water", 0, &highest, err)) < 0 ||
+    if ((result = db_meta_count(db, "high_water", &highest, err)) < 0 ||
         (result = slot_rows_renumber(db, highest, stray_told, db, err)) < 0) {
         db_rollback(db);
         return result;

@@ -175,7 +175,7 @@ int slot_rows_highest(struct db *db, int64_t *out, struct err *err)
 {
     struct slot_tables tables;
     int64_t migration_state = 0;
-    int result = db_meta_int(db, "high_water", 0, &migration_state, err);
+    int result = db_meta_count(db, "high_water", &migration_state, err);
     *out = migration_state;
     if (result < 0 || (result = slot_rows_tables(db, &tables, err)) < 0) {
         return result;

@@ -227,7 +227,7 @@ int slots_begin(struct sqlite_store *s, struct err *err)
         slots_set_state(s, i, SLOT_EMPTY);
     }
     int result = recover_begin(s, &highest, err);
-    if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
+    if (result < 0 || (result = db_meta_count(db, "turn", &turn, err)) < 0 ||
         (result = db_meta_count(db, "high_water", &high_water, err)) < 0) {
         return result;
     }

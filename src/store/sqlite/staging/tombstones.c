@@ -184,7 +184,7 @@ static int carry_out_rest(struct sqlite_store *s, struct err *err)
 {
     struct db *db = &s->stager.db;
     int64_t settled = 0, n = 0;
-    int result = db_meta_int(&s->historian.db, "forgets", 0, &settled, err);
+    int result = db_meta_count(&s->historian.db, "forgets", &settled, err);
     if (result < 0) {
         return result;
     }
