@@ -255,6 +255,34 @@ def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
         assert [process.wait(PATIENCE) for process in servers.values()] == [0] * len(servers)
 
 
+def test_a_pair_on_one_machine_as_replicas_has_it(folder, monkeypatch):
+    """With the ports and the output that stand there, and nothing of the configuration of an installed package."""
+    monkeypatch.setenv("PATH", f"{UNSEEN.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("UNSEEN_MIN_FREE", "0")
+    steps = re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", document("replicas.md", "7311"), re.MULTILINE)
+    assert len(steps) == 7 and all("-c /dev/null" in command for command, _ in steps if command.startswith("unseen "))
+    servers = []
+    try:
+        for command, shown in steps:
+            if command.endswith("&"):
+                log = folder / f"log{len(servers)}"
+                with open(log, "ab") as out:
+                    servers.append(subprocess.Popen(command[:-1].split(), cwd=folder, stdout=out, stderr=out))
+                ready(servers[-1], log)
+                continue
+            deadline = time.monotonic() + PATIENCE
+            while True:  # a replica is some milliseconds behind
+                done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+                said = re.sub(r"\(\d+ ms\)", "(3 ms)", done.stdout).strip()
+                if "SEEN" not in command or said == shown.strip() or time.monotonic() > deadline:
+                    break
+            assert (done.returncode, said) == (0, shown.strip() or said), (command, done)
+    finally:
+        for process in servers:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(PATIENCE) for process in servers] == [0] * len(servers)
+
+
 @pytest.fixture
 def node(folder, cold, certs):
     """Starts one of several nodes, in a folder that may have been made by clone."""
