@@ -238,6 +238,8 @@ def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
             a.command("PLAYED", "u", "a")
             with pytest.raises(RespError, match="^READONLY .* 10.0.0.1:7979 takes writes"):
                 b.command("PLAYED", "u", "b")
+            until(lambda: b.command("SEEN", "u", "a") == [1] and
+                  fields(b.command("REPLICA", "STATUS"))["follower"][1] == b"in step")
         servers["a"].kill()
         servers.pop("a").wait()
         monkeypatch.setenv("UNSEEN_PASSWORD", "hush")
