@@ -354,3 +354,19 @@ def test_rejects_of_a_follower(server, folder, follow):
 def test_what_does_not_go_together(args, said):
     done = run("import", "--follow", *args, check=False)
     assert done.returncode == 2 and said in done.stderr.decode()
+
+
+def test_what_a_forget_drops_is_not_counted(make_server, folder, follow):
+    server = make_server()
+    with server.client() as c:
+        c.command("FORGET", "u")
+    path = folder / "log"
+    path.write_text(lines("u", "a", "b") + lines("v", "a"))
+    p = follow(server, path)
+    until(p, lambda: seen(server, "v", "a"))
+    with open(path, "a") as log:
+        log.write(lines("u", "c"))
+    with server.client() as c:
+        until(p, lambda: b"forgotten_dropped:3\r\n" in c.command("INFO", "stats"))
+    told = end(p)
+    assert (told["events"], told["forgotten"]) == (1, 3)

@@ -286,14 +286,82 @@ static void test_escapes(void **state)
                    TEXT("1383782400000\tu1\tit\\'s \\\\new\\t\\n\\0\\b\\f\\r\n"
                         "1383782400001\t\\N\ta\n"
                         "1383782400002\tNULL\t100\\%\\x41\\a\\e\\N.\n"
-                        "1383782400003\tu1\t\\x4\n"),
+                        "1383782400003\tu1\t\\x4\n"
+                        "1383782400004\tu1\ta\\=b\\/\\`\\\"\\\x7f\n"),
                    "1: 1383782400000 \"u1\" \"it's \\\\new\\t\\n\\u0000\\u0008\\u000c\\r\"\n"
                    "2: user (column 2) is NULL\n"
                    "3: 1383782400002 \"NULL\" \"100\\\\%A\\u0007\\u001b.\"\n"
-                   "4: item (column 3) has an escape that is cut off\n");
+                   "4: item (column 3) has an escape that is cut off\n"
+                   "5: 1383782400004 \"u1\" \"a=b/`\\\"\\\\\\u007f\"\n");
     expect_escapes(IMPORT_ESCAPES_NONE, TEXT("1383782400000\t\\N\tC:\\new\n1383782400001\tNULL\ta\\\n"),
                    "1: 1383782400000 \"\\\\N\" \"C:\\\\new\"\n"
                    "2: 1383782400001 \"NULL\" \"a\\\\\"\n");
+}
+
+/* MariaDB 10.11's, byte for byte, of one table with varbinary columns:
+ *   mariadb -BN -e 'select * from p'
+ *   select * from p into outfile '/tmp/p.tsv'
+ * The last but two items are a backslash and an N, and the word NULL; the last one is no value. */
+static void test_escapes_of_mariadb(void **state)
+{
+    (void)state;
+    static const char *const ids[] = {
+        "\"plain\" \"video:1\"",        "\"tab\" \"a\\tb\"",
+        "\"newline\" \"a\\nb\"",        "\"return\" \"a\\rb\"",
+        "\"backslash\" \"C:\\\\new\"",  "\"twice\" \"\\\\\\\\n\"",
+        "\"zero\" \"a\\u0000b\"",       "\"ctrl-z\" \"a\\u001ab\"",
+        "\"backspace\" \"a\\u0008b\"",  "\"quotes\" \"'\\\"\"",
+        "\"bytes\" \"\\\\xff\\\\x80\"", "\"N\" \"\\\\N\"",
+    };
+    char batch[2048] = "", outfile[2048] = "";
+    for (int i = 0; i < 14; i++) {
+        char *to = batch + strlen(batch), *into = outfile + strlen(outfile);
+        int line = i + 1, next = i < 3 ? i + 1 : i + 2; /* an escaped newline begins a line */
+        if (i < 12) {
+            sprintf(to, "%d: 1795000000000 %s\n", line, ids[i]);
+            sprintf(into, "%d: 1795000000000 %s\n", next, ids[i]);
+        } else {
+            sprintf(to, "%d: item (column 3) is NULL\n", line);
+            sprintf(into, "%d: item (column 3) is NULL\n", next);
+        }
+    }
+    expect_escapes(IMPORT_ESCAPES_MYSQL,
+                   TEXT("1795000000000\tplain\tvideo:1\n"
+                        "1795000000000\ttab\ta\\tb\n"
+                        "1795000000000\tnewline\ta\\nb\n"
+                        "1795000000000\treturn\ta\rb\n"
+                        "1795000000000\tbackslash\tC:\\\\new\n"
+                        "1795000000000\ttwice\t\\\\\\\\n\n"
+                        "1795000000000\tzero\ta\\0b\n"
+                        "1795000000000\tctrl-z\ta\x1a"
+                        "b\n"
+                        "1795000000000\tbackspace\ta\x08"
+                        "b\n"
+                        "1795000000000\tquotes\t'\"\n"
+                        "1795000000000\tbytes\t\xff\x80\n"
+                        "1795000000000\tN\t\\\\N\n"
+                        "1795000000000\tword\tNULL\n"
+                        "1795000000000\tnull\tNULL\n"),
+                   batch);
+    expect_escapes(IMPORT_ESCAPES_MYSQL,
+                   TEXT("1795000000000\tplain\tvideo:1\n"
+                        "1795000000000\ttab\ta\\\tb\n"
+                        "1795000000000\tnewline\ta\\\n"
+                        "b\n"
+                        "1795000000000\treturn\ta\rb\n"
+                        "1795000000000\tbackslash\tC:\\\\new\n"
+                        "1795000000000\ttwice\t\\\\\\\\n\n"
+                        "1795000000000\tzero\ta\\0b\n"
+                        "1795000000000\tctrl-z\ta\x1a"
+                        "b\n"
+                        "1795000000000\tbackspace\ta\x08"
+                        "b\n"
+                        "1795000000000\tquotes\t'\"\n"
+                        "1795000000000\tbytes\t\xff\x80\n"
+                        "1795000000000\tN\t\\\\N\n"
+                        "1795000000000\tword\tNULL\n"
+                        "1795000000000\tnull\t\\N\n"),
+                   outfile);
 }
 
 /* Nothing in a file tells C:\new, written as it is, from a C: and a newline. */
@@ -709,13 +777,13 @@ static void test_restart(void **state)
 static void test_names(void **state)
 {
     (void)state;
+    static const char *const names[] = {"auto", "tsv", "csv", "ndjson"};
     static const enum import_format all[] = {IMPORT_AUTO, IMPORT_TSV, IMPORT_CSV, IMPORT_NDJSON};
+    enum import_format format;
     for (size_t i = 0; i < 4; i++) {
-        enum import_format format;
-        assert_int_equal(import_format_parse(import_format_name(all[i]), &format), 0);
+        assert_int_equal(import_format_parse(names[i], &format), 0);
         assert_int_equal(format, all[i]);
     }
-    enum import_format format;
     assert_int_equal(import_format_parse("xml", &format), ERR_NOTFOUND);
 }
 
@@ -731,6 +799,7 @@ int main(void)
         cmocka_unit_test(test_format_is_given),
         cmocka_unit_test(test_no_format_yet),
         cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_escapes_of_mariadb),
         cmocka_unit_test(test_escapes_without_a_word),
         cmocka_unit_test(test_columns),
         cmocka_unit_test(test_time_units),

@@ -283,7 +283,6 @@ static int begin(struct import *im, struct err *err)
 
 static int end(struct import *im, struct err *err)
 {
-    uint64_t forgotten = 0;
     int rc = 0;
     if (im->store != NULL) {
         struct store_stats stats;
@@ -292,12 +291,10 @@ static int end(struct import *im, struct err *err)
         rc = im->store->bulk->end(im->store, err);
         progress_end(&im->progress);
         im->store->ops->stats(im->store, &stats);
-        forgotten = stats.forgotten_dropped - im->forgotten;
+        import_tally_forgotten(&im->tally, stats.forgotten_dropped - im->forgotten);
     } else if (im->remote != NULL) {
         rc = import_remote_end(im->remote, &im->tally, err);
-        rc = rc < 0 || im->follow ? rc : import_remote_forgotten(im->remote, &forgotten, err);
     }
-    import_tally_forgotten(&im->tally, forgotten);
     return rc;
 }
 

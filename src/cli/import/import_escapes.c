@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 bool import_escapes_null(enum import_escapes escapes, struct slice field)
 {
@@ -56,7 +57,7 @@ static int letter(enum import_escapes escapes, char c)
 /* Whether ClickHouse, whose escapes leave patterns as LIKE 'a\%' alone, takes the backslash away. */
 static bool goes(char c)
 {
-    return (unsigned char)c < 0x20 || c == 0x7f || c == '\\' || c == '`' || c == '"' || c == '\'' || c == '/';
+    return (unsigned char)c < 0x20 || (c != '\0' && strchr("\\`\"'/=", c) != NULL);
 }
 
 int import_escapes_undo(enum import_escapes escapes, struct slice *field)

@@ -108,14 +108,6 @@ int import_remote_open(const char *address, const char *password, struct import_
     return 0;
 }
 
-int import_remote_forgotten(struct import_remote *r, uint64_t *n, struct err *err)
-{
-    uint64_t now = 0;
-    int rc = r->counts ? ask_forgotten(r, &now, err) : 0;
-    *n = now > r->forgotten ? now - r->forgotten : 0;
-    return rc < 0 ? rc : 0;
-}
-
 void import_remote_close(struct import_remote *r)
 {
     if (r != NULL) {
@@ -221,6 +213,13 @@ int import_remote_add(struct import_remote *r, const struct import_event *event,
 
 int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err)
 {
+    uint64_t forgotten = r->forgotten;
     int rc = import_remote_flush(r, tally, err);
-    return rc < 0 ? rc : collect(r, 0, tally, err);
+    rc = rc < 0 ? rc : collect(r, 0, tally, err);
+    rc = rc < 0 || !r->counts ? rc : ask_forgotten(r, &forgotten, err);
+    if (rc >= 0 && forgotten > r->forgotten) {
+        import_tally_forgotten(tally, forgotten - r->forgotten);
+        r->forgotten = forgotten;
+    }
+    return rc < 0 ? rc : 0;
 }

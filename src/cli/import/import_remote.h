@@ -31,11 +31,9 @@ int import_remote_deliver(struct import_remote *r, struct slice user, const stru
 /* Hands on what was added, so that its ids may go. */
 int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err);
 
-/* How many events the server has dropped since the connection was opened, of this import or another writer, because
- * they were not newer than a forget; 0 also where the account may not ask. Nothing may be under way. 0 or an error. */
-int import_remote_forgotten(struct import_remote *r, uint64_t *n, struct err *err);
-
-/* Flushes, and waits for every answer: everything added and not refused is durable then. */
+/* Flushes, and waits for every answer: everything added and not refused is durable then. What the server has dropped
+ * meanwhile, of this import or another writer, because it was not newer than a forget, leaves the tally's events; not
+ * where the account may not ask for that. */
 int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err);
 
 #endif

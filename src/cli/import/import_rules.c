@@ -15,11 +15,6 @@ void import_rules_init(struct import_rules *rules)
                                    .columns = {.place = {0, 1, 2}, .n = IMPORT_FIELDS, .text = "unix_ms, user, item"}};
 }
 
-const char *import_format_name(enum import_format format)
-{
-    return formats[format];
-}
-
 /* The index of the name; -1: it is none of them. */
 static int find(const char *name, const char *const *all, int n)
 {

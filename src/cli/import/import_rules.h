@@ -52,8 +52,7 @@ struct import_rules {
 /* What holds without any option. */
 void import_rules_init(struct import_rules *rules);
 
-/* "tsv", "csv", "ndjson", "auto"; and back: ERR_NOTFOUND when it is none. */
-const char *import_format_name(enum import_format format);
+/* "tsv", "csv", "ndjson", "auto". 0 or ERR_NOTFOUND. */
 int import_format_parse(const char *name, enum import_format *format);
 
 /* "none", "psql", "mysql", "clickhouse"; "s", "ms", "us", "ns". 0 or ERR_NOTFOUND. */
