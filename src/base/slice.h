@@ -37,8 +37,8 @@ bool slice_is_utf8(struct slice text);
 /* Whether the text holds what a terminal obeys, or what ends a line of a protocol: C0, DEL and C1. */
 bool slice_has_control(struct slice text);
 
-/* Takes the next character off the text and writes it as it may be shown to people, whoever said it: a control, or a
- * byte that is no UTF-8, as \xNN. Returns how many bytes that are. Not of an empty text. */
+/* Takes the next character off the text and writes it as it may be shown to people, from wherever it comes: a control,
+ * or a byte that is no UTF-8, as \xNN. Returns how many bytes that are. Not of an empty text. */
 size_t slice_show_next(struct slice *text, char out[4]);
 
 /* The same of all of it. Cut where `size`, the NUL included, ends. Returns out, which must not be the text. */

@@ -9,7 +9,7 @@ enum {
     FEED = 16 * 1024, /* bytes between two looks at the work */
     PULL = 64 * 1024, /* of replies at a time */
     PENDING_FIRST = 16,
-    UNCHARGED = 4 * 1024, /* bytes of open calls beside an idle session: who only listens is in nobody's way. Of a
+    UNCHARGED = 4 * 1024, /* bytes of open calls beside an idle session: who only listens is in no one's way. Of a
                              stranger all is charged, or ten thousand would hold much of what is charged to none */
     SESSION = 12 * 1024,  /* bytes of a session that has just begun, about */
 };

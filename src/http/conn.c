@@ -110,7 +110,7 @@ static bool next_head(struct http_conn *s)
         return false;
     }
     if (s->rq.account != NULL) {
-        c->trusted = true; /* as far as its memory is concerned; each request says anew whose it is */
+        c->trusted = true; /* as far as its memory is concerned; each request says again whose it is */
     }
     s->head_len = len;
     return true;

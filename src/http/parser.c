@@ -14,7 +14,7 @@ struct parse {
     char *ends[FIELDS + 1]; /* of the fields, and of the target, where a NUL goes */
 };
 
-/* Those that may stand there once: what the second one says nobody can know. */
+/* Those that may stand there once: what a second one means is not known. */
 static const char *const twice[FIELDS] = {
     [FIELD_HOST] = "Host is given twice",
     [FIELD_AUTHORIZATION] = "Authorization is given twice",

@@ -30,7 +30,8 @@ enum head_field {
 struct head {
     const char *method;
     char *target; /* a path with its query, or "*" of OPTIONS; the text's, like the fields. Of "http://host/path", which
-                   * whoever is told of a proxy sends, it is the path, and the host stands in place of the header's */
+                   * a client that is told of a proxy sends, it is the path, and the host stands in place of the
+                   * header's */
     const char *fields[FIELDS];
     bool keep_alive;
     bool old;     /* HTTP/1.0 */

@@ -6,7 +6,7 @@
  *
  * A stranger is a connection that has not logged in (conn_is_stranger()). Strangers have a place of their own, which
  * all of them share, over all edges: so nothing that they do takes a byte from who has logged in, and no load of those
- * keeps anybody from logging in. How they make way for each other: worker_line.c.
+ * keeps others from logging in. How they make way for each other: worker_line.c.
  *
  * What the bytes are for decides how far the sum may go. Large requests stop first, then all requests, and the replies
  * to those that were read last: so a question of ordinary size has room beside any number of large ones, and what was

@@ -26,7 +26,7 @@ enum {
  * next call. Returns 0, or the error of a file that can't be read. */
 int client_prepare(const struct config *cfg, const char **password, struct err *err);
 
-/* No reply takes more than CLIENT_REPLY_MAX, whoever sends it: what is longer is an error, as soon as so much has come.
+/* No reply takes more than CLIENT_REPLY_MAX, from any server: what is longer is an error, as soon as so much has come.
  *
  * Connects to "host:port", "[v6]:port", "tls://host:port" or "unix:/path" and says HELLO 3; password "" or NULL: none.
  * The text of an error names the address. ERR_LOADING: the server is still recovering. */

@@ -38,7 +38,7 @@ struct room {
     struct worker *workers; /* whose connections these are */
     int n_workers;
     int64_t max;  /* connections */
-    bool patient; /* beyond ROOM_SPARE nobody is turned away: they wait until they are accepted */
+    bool patient; /* beyond ROOM_SPARE none is turned away: they wait until they are accepted */
     int64_t max_per_address;
     _Atomic int64_t clients;
     _Atomic int64_t silent;   /* of them, also those still on their way to a worker */

@@ -187,7 +187,7 @@ void worker_wait_handshake(struct conn *c);
 void worker_wait_rest(struct conn *c); /* or when more has come than was left with the kernel */
 void worker_leave_line(struct conn *c);
 void worker_stop_waiting(struct conn *c);    /* leaves a line of those that wait for memory, and no other */
-void worker_serve_lines(struct worker *w);   /* at the end of a turn, while anybody waits for memory */
+void worker_serve_lines(struct worker *w);   /* at the end of a turn, while a connection waits for memory */
 void worker_make_way(struct worker *w);      /* each second, and while strangers wait for memory: some make way */
 bool worker_is_busy(const struct worker *w); /* somebody waits for something */
 

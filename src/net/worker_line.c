@@ -2,8 +2,8 @@
  *
  * Strangers have memory of their own, and a line of their own, in the order of coming: none of those who have logged in
  * waits behind them, or is closed for them. Each may hold some for CONN_PATIENCE_STRANGE_MS, whatever it does
- * meanwhile. Whoever has held it for longer is closed while others wait, in the order in which they began; a crowd that
- * takes handshakes or calls and does no more keeps the next ones out for so long, and no longer.
+ * meanwhile. A connection that has held it for longer is closed while others wait, in the order in which they began; a
+ * crowd that takes handshakes or calls and does no more keeps the next ones out for so long, and no longer.
  *
  * Each line is served for WORKER_SLICE_US a turn of the loop, however many stand in it: those who ask more than that
  * are many or never content, and who comes with a single question is answered between two slices. */

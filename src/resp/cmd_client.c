@@ -140,7 +140,7 @@ static void end_visit(struct walk *t, struct worker *w)
     t->visiting = false;
 }
 
-/* Some connections a turn of the loop, so that thousands of them hold up nobody, also when several ask. */
+/* Some connections a turn of the loop, so that thousands of them hold up no other, also when several ask. */
 static bool on_visit(struct worker_relay *relay, struct worker *w)
 {
     struct walk *t = walk_of_relay(relay);

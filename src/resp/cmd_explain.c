@@ -127,8 +127,8 @@ enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t 
     return OUTCOME_ANSWERED;
 }
 
-/* For Redis's tools, to whom a user is a key. Nobody counts all users at once; but those of a month, and of a slot, are
- * counted. */
+/* For Redis's tools, to whom a user is a key. All users are not counted at once; but those of a month, and of a slot,
+ * are counted. */
 enum outcome cmd_dbsize(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;

@@ -80,7 +80,7 @@ struct identity {
  * stays so when a password is set later. Any thread. */
 const struct account *account_now(const struct service *s, struct identity *who);
 
-/* Whether somebody can be that account now. Any thread. */
+/* Whether a client can be that account now. Any thread. */
 bool account_is_known(const struct service *s, struct slice name);
 
 /* Whether the account (NULL: nobody) may do what needs these roles, all of them. Returns 0, ERR_NOAUTH or ERR_NOPERM;

@@ -379,7 +379,7 @@ def test_no_node_is_named_by_an_address_that_leads_nowhere(folder, network, node
     done = run("check-config", "-c", os.devnull, "--listen", "0.0.0.0:7001", "--requirepass", "x", "--replica-of",
                "10.0.0.2:7979", check=False)
     assert done.returncode != 0 and b"set address in the section [replica]" in done.stderr
-    first = node("a", listen="0.0.0.0:7001")  # nobody knows yet that there will be others
+    first = node("a", listen="0.0.0.0:7001")  # it is not known yet that there will be others
     clone("10.0.0.1:7001", folder / "b", certs, monkeypatch)
     second = node("b", listen="[::]:7002")
     await_log(second, "can't be told how to reach this node: set address")
@@ -401,7 +401,7 @@ def test_no_node_is_named_by_an_address_that_leads_nowhere(folder, network, node
         a.command("REPLICA", "MEET", 3, "ffffffffffffffff", "10.0.0.2:7002")
         with pytest.raises(RespError, match="READONLY .*: 10.0.0.2:7002 has taken over"):
             a.command("PLAYED", "u", "b")
-    with login(("10.0.0.1", 7001)) as a:  # somebody elsewhere, whose loopback is another one
+    with login(("10.0.0.1", 7001)) as a:  # a client elsewhere, whose loopback is another one
         a.command("REPLICA", "MEET", 4, "ffffffffffffffff", "127.0.0.1:7002")
         with pytest.raises(RespError, match="READONLY .*: another node has taken over in term 4"):
             a.command("PLAYED", "u", "b")

@@ -225,7 +225,7 @@ def test_the_folder_of_another_history(make_server, folder):
 
 # --- whose the files are ---
 
-OTHER = 54321  # nobody has it
+OTHER = 54321  # no user of the system
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
 
 

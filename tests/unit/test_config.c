@@ -901,7 +901,7 @@ static void test_values(void **state)
     }
 }
 
-/* Whoever is one of several must have an address that the others can be told. */
+/* A node that is one of several must have an address that the others can be told. */
 static void test_a_wildcard_among_others(void **state)
 {
     (void)state;

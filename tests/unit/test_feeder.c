@@ -33,6 +33,7 @@ static void start(struct fixture *x)
     open_store(x->f);
     dedup_init(&x->dedup, x->f->store, &x->f->cfg);
     x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg};
+    reach_init(&x->r.reach, &x->f->cfg, "", "");
     x->r.ack = ack_new(&x->f->cfg);
     assert_int_equal(feeder_start(&x->r, &x->r.feeder, &err), 0);
 }

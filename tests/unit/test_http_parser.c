@@ -51,7 +51,7 @@ static void test_good_heads(void **state)
     assert_string_equal(parse("DELETE /%00 HTTP/1.1\r\nHost: a\r\n\r\n").method, "DELETE");
 }
 
-/* What is sent to whoever is taken for a proxy: its host counts, and the header's does not. */
+/* What is sent to a server that is taken for a proxy: its host counts, and the header's does not. */
 static void test_absolute_targets(void **state)
 {
     static const struct {

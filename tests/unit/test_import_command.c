@@ -409,7 +409,7 @@ static void test_rejects(void **state)
     remove_data();
 }
 
-/* Lines of which nobody can tell what they mean are no success, whatever else was loaded. */
+/* Lines of which it is not known what they mean are no success, whatever else was loaded. */
 static void test_escapes(void **state)
 {
     (void)state;

@@ -35,6 +35,7 @@ static void start(struct fixture *x)
     open_store(x->f);
     dedup_init(&x->dedup, x->f->store, &x->f->cfg);
     x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg};
+    reach_init(&x->r.reach, &x->f->cfg, "", "");
 }
 
 static uint64_t limit(const struct config *live)

@@ -69,7 +69,7 @@ static const char help[] =
     "                         or standard input, what came before that line is loaded\n"
     "      --dry-run          read and count, load nothing\n"
     "      --follow           go on for ever: wait for more, and for a server that is away. A FILE is read on as it\n"
-    "                         grows, is renamed and begun anew; a named pipe, as writers come and go. Plain lines, "
+    "                         grows, is renamed and begins again; a named pipe, as writers come and go. Plain lines, "
     "where\n"
     "                         it is no pipe. SIGTERM ends it. Needs --to\n"
     "      --state FILE       where --follow keeps how far the file was acknowledged (default: the file's name with\n"

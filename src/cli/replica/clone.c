@@ -66,7 +66,7 @@ struct cloning {
     bool heals;            /* cfg.data is one beside it */
     uint64_t old_node;     /* heals: the one that goes */
     uint64_t old_bytes;
-    struct folder_lock lock; /* heals: of target, that nobody serves meanwhile; it ends with the process */
+    struct folder_lock lock; /* heals: of target, which no server has meanwhile; it ends with the process */
 };
 
 static void say(const struct cloning *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

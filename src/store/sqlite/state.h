@@ -145,7 +145,7 @@ struct sqlite_store {
     int open;
     bool busy;
     char busy_cause[STORE_ERROR_TEXT];
-    struct err commit_failed; /* code 0: the last commit succeeded, see stager_note_commit() */
+    struct err commit_failed; /* code 0: the last commit succeeded; the stager alone changes it, stager_note_commit() */
     char clock_reason[GUARD_REASON];
     int64_t next_turn_ms;
 

@@ -334,7 +334,7 @@ void db_close(struct db *db)
     db_drop_statements(db);
     sqlite3_backup_finish(db->copy); /* NULL is fine */
     db->copy = NULL;
-    /* The last connection would checkpoint what nobody has made sure of, and delete a log that the file says it needs.
+    /* The last connection would checkpoint what no one has made sure of, and delete a log that the file says it needs.
      */
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (sqlite3_close(db->handle) != SQLITE_OK) {

@@ -46,7 +46,7 @@ struct db {
     char path[PATH_MAX];
     const char *name; /* "staging", "history": for errors */
     const char *vfs;
-    struct folder_lock *lock; /* kept at each db_begin(); NULL: whoever opened it keeps it */
+    struct folder_lock *lock; /* kept at each db_begin(); NULL: the one that opened it keeps it */
     enum db_mode mode;
     int64_t page_size;
     int64_t wal_bytes;    /* as of the last commit or checkpoint of this connection */

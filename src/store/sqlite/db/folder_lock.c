@@ -198,7 +198,7 @@ int folder_lock(const char *folder, struct folder_lock *lock, struct err *err)
 
 void folder_unlock(struct folder_lock *lock)
 {
-    /* The file stays: removing it would let two processes lock two files of one name. An empty one names nobody. */
+    /* The file stays: removing it would let two processes lock two files of one name. An empty one names no process. */
     if (lock->file >= 0) {
         if (ftruncate(lock->file, 0) < 0) {
             log_debug("lock file not emptied", "folder=%s", log_quote_str(lock->path));

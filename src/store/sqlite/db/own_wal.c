@@ -36,7 +36,7 @@ static uint32_t link_to(uint32_t mark)
     return mark ^ 0x55555555;
 }
 
-/* --- files that nobody has open --- */
+/* --- files that no process has open --- */
 
 struct look {
     int file, log; /* descriptors; -1: there is none */

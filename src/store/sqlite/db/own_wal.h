@@ -8,7 +8,7 @@
  *   at a start      0 until the log is durable and holds the mark; then a checkpoint brings that into the file
  *   a checkpoint    is preceded by a commit with the mark of this log. It begins again only when all of it is in the
  *                   file: so the log that belongs to a file is the one whose mark the file has, or the next one
- *   after each      a commit has 0: whoever brings the whole log into the file, such as a shell that is closed after
+ *   after each      a commit has 0: what brings the whole log into the file, such as a shell that is closed after
  *                   a crash, leaves a file that needs none
  *   at a clean end  the same, by ourselves; then the log goes, then the header says so
  *

@@ -72,7 +72,7 @@ static int look_at(const char *folder, const char *name, struct look *out, struc
 
 enum there { NEITHER, STAGING, HISTORY, BOTH };
 
-/* lost: those without the log that they need, which is an error unless somebody asks. */
+/* lost: those without the log that they need, which is an error unless the caller asks. */
 static int look(const char *folder, const char *vfs, enum there *there, enum there *lost, struct err *err)
 {
     static const char *const names[] = {"staging", "history"};

@@ -269,10 +269,10 @@ static void count_senders(struct stager *st, struct store_message *first, struct
 
 void stager_note_commit(struct sqlite_store *s, const struct err *err)
 {
-    if (err->code == ERR_NOMEM) {
+    bool before = s->commit_failed.code != 0; /* this thread alone changes it: it needs no lock to look */
+    if (err->code == ERR_NOMEM || (!before && err->code == 0)) {
         return;
     }
-    bool before = s->commit_failed.code != 0;
     pthread_mutex_lock(&s->ring_mutex);
     s->commit_failed = *err;
     pthread_mutex_unlock(&s->ring_mutex);
