@@ -462,6 +462,11 @@ void client_go_on(struct client *c, bool (*goes_on)(void *arg), void *arg)
     c->arg = arg;
 }
 
+const char *client_address(const struct client *c)
+{
+    return c->address;
+}
+
 bool client_is_local(const struct client *c)
 {
     struct sockaddr_storage a;

@@ -52,6 +52,9 @@ void client_bound_silence(struct client *c, int ms);
 /* While it waits from here on, and between the pieces of a reply, it asks whether to go on; else ERR_CLOSED. */
 void client_go_on(struct client *c, bool (*goes_on)(void *arg), void *arg);
 
+/* As it was given. */
+const char *client_address(const struct client *c);
+
 /* Whether the server is on this machine, as far as its address tells; and whether it is spoken to over TLS. */
 bool client_is_local(const struct client *c);
 bool client_has_tls(const struct client *c);

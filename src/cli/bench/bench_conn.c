@@ -221,6 +221,10 @@ int bench_conn_receive(struct bench_conn *c, struct err *err)
         if (buf_reserve(&c->in, c->in.len > READ_BYTES ? c->in.len : READ_BYTES) < 0) {
             return err_set(err, ERR_NOMEM, "out of memory for a reply");
         }
+        if (c->in.len >= CLIENT_REPLY_MAX) {
+            return err_set(err, ERR_CORRUPT, "%s: a reply of more than %d KiB, where none is so long",
+                           c->run->plan->address, CLIENT_REPLY_MAX / 1024);
+        }
         size_t room = c->in.cap - c->in.len;
         ssize_t n = stream_read(&c->stream, c->in.data + c->in.len, room);
         if (n == 0) {

@@ -7,6 +7,7 @@
 
 #include "base/plural.h"
 #include "cli/lib/progress.h"
+#include "cli/lib/server.h"
 
 enum {
     LOOK_MS = 200,
@@ -24,7 +25,7 @@ struct pass {
 int front_ask(struct client *client, const struct reply **map, struct err *err)
 {
     const struct slice words[] = {slice_str("FRONT"), slice_str("STATUS")};
-    return client_call(client, words, 2, map, err);
+    return server_ask_map(client, words, 2, "state", map, err);
 }
 
 void front_print(const char *before, struct slice text)

@@ -130,11 +130,12 @@ static int collect(struct import_remote *r, size_t left, struct import_tally *ta
             slice_show(reply->text, text, sizeof text);
             /* Another code than ERR (BUSY, FULL, NOAUTH) is no fault of the event. */
             if (strncmp(text, "ERR ", 4) != 0) {
-                return err_set(err, ERR_BUSY, "the server answered: %s", text);
+                return err_set(err, ERR_BUSY, "%s: the server answered: %s", client_address(r->client), text);
             }
             import_tally_refused(tally, r->sent[r->oldest].file, r->sent[r->oldest].line, r->sent[r->oldest].n, text);
-        } else if (reply->kind != REPLY_INTEGER) {
-            return err_set(err, ERR_INVALID, "the server answered something else than a number to PLAYEDAT");
+        } else if (reply->kind != REPLY_INTEGER || reply->integer < 0) {
+            return err_set(err, ERR_INVALID, "%s: the server answered something else than a number to PLAYEDAT",
+                           client_address(r->client));
         }
         r->oldest = (r->oldest + 1) % PIPELINE_MAX;
         r->n_sent--;

@@ -34,13 +34,12 @@ static int ping(const struct config *cfg, const char *to, char *address, size_t 
         return err_set(err, ERR_NOTFOUND, "%s: no server is ready: none runs, or it is still starting", cfg->data);
     }
     struct client *client;
-    const struct reply *reply;
     struct slice word = slice_str("PING");
     const char *password;
     if ((rc = client_prepare(cfg, &password, err)) < 0 || (rc = client_connect(address, password, &client, err)) < 0) {
         return rc;
     }
-    rc = client_call(client, &word, 1, &reply, err);
+    rc = server_ask_text(client, &word, 1, "PONG", err);
     client_close(client);
     return rc;
 }

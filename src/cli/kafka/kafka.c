@@ -166,7 +166,7 @@ static int show(struct client *client, bool json, bool watch, struct err *err)
     const struct timespec pause = {.tv_sec = WATCH_S};
     const struct reply *reply;
     int rc;
-    while ((rc = client_call(client, &word, 1, &reply, err)) == 0) {
+    while ((rc = server_ask_map(client, &word, 1, "state", &reply, err)) == 0) {
         char state[32];
         json ? print_json(reply) : print_status(reply);
         reply_copy(reply, "state", state, sizeof state);

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include <math.h>
+
 #include "base/calendar.h"
 #include "base/text.h"
 
@@ -193,7 +195,7 @@ void json_double(struct json *j, const char *key, double value)
 {
     char text[DOUBLE_TEXT];
     json_next(j, key);
-    fputs(double_text(value, text), j->out);
+    fputs(isfinite(value) ? double_text(value, text) : "null", j->out); /* JSON has no other word for it */
 }
 
 void json_bool(struct json *j, const char *key, bool value)

@@ -46,6 +46,64 @@ int server_connect(const struct config *cfg, const char *to, struct client **cli
     return rc < 0 ? rc : client_connect(to, password, client, err);
 }
 
+int server_something_else(const struct client *client, const char *command, const char *expected, struct err *err)
+{
+    return err_set(err, ERR_VERSION, "%s answers %s with something else than %s: is it an Unseen of this version?",
+                   client_address(client), command, expected);
+}
+
+/* The command's first two words, which are our own. */
+static const char *name_of(const struct slice *words, size_t n, char out[64])
+{
+    snprintf(out, 64, "%.*s%s%.*s", (int)words[0].len, words[0].data, n > 1 ? " " : "", n > 1 ? (int)words[1].len : 0,
+             n > 1 ? words[1].data : "");
+    return out;
+}
+
+static bool has(const struct reply *map, const char *name)
+{
+    const struct reply *field = reply_field(map, name);
+    return field != NULL && field->kind != REPLY_ARRAY && field->kind != REPLY_NULL;
+}
+
+int server_ask_map(struct client *client, const struct slice *words, size_t n, const char *field,
+                   const struct reply **map, struct err *err)
+{
+    char name[64], expected[64];
+    int rc = client_call(client, words, n, map, err);
+    if (rc < 0 || has(*map, field)) {
+        return rc;
+    }
+    snprintf(expected, sizeof expected, "a map with %s", field);
+    return server_something_else(client, name_of(words, n, name), expected, err);
+}
+
+int server_ask_list(struct client *client, const struct slice *words, size_t n, const char *field,
+                    const struct reply **list, struct err *err)
+{
+    char name[64], expected[64];
+    int rc = client_call(client, words, n, list, err);
+    bool good = rc == 0 && (*list)->kind == REPLY_ARRAY;
+    for (size_t i = 0; good && i < (*list)->n; i++) {
+        good = has(&(*list)->items[i], field);
+    }
+    if (rc < 0 || good) {
+        return rc;
+    }
+    snprintf(expected, sizeof expected, "a list of maps with %s", field);
+    return server_something_else(client, name_of(words, n, name), expected, err);
+}
+
+int server_ask_text(struct client *client, const struct slice *words, size_t n, const char *text, struct err *err)
+{
+    char name[64];
+    const struct reply *reply;
+    int rc = client_call(client, words, n, &reply, err);
+    return rc < 0 || (reply->kind == REPLY_TEXT && slice_eq(reply->text, slice_str(text)))
+               ? rc
+               : server_something_else(client, name_of(words, n, name), text, err);
+}
+
 int64_t reply_signed(const struct reply *map, const char *name)
 {
     int64_t value = 0;

@@ -15,6 +15,18 @@ int server_address_of(const struct config *cfg, char *out, size_t size, struct e
  * to the node of this configuration. ERR_NOTFOUND: there is none. */
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err);
 
+/* One command, whose answer is a map with that field, or, of no field, the text. ERR_VERSION: another answer, as of a
+ * server that is none of ours. */
+int server_ask_map(struct client *client, const struct slice *words, size_t n, const char *field,
+                   const struct reply **map, struct err *err);
+/* The same with a list of such maps. */
+int server_ask_list(struct client *client, const struct slice *words, size_t n, const char *field,
+                    const struct reply **list, struct err *err);
+int server_ask_text(struct client *client, const struct slice *words, size_t n, const char *text, struct err *err);
+
+/* For answers that are told apart by other means. */
+int server_something_else(const struct client *client, const char *command, const char *expected, struct err *err);
+
 /* Fields of a map. One that isn't there is 0, or "". */
 int64_t reply_signed(const struct reply *map, const char *name);
 uint64_t reply_count(const struct reply *map, const char *name);

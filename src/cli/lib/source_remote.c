@@ -70,7 +70,7 @@ static int read_history_month(const struct reply *map, struct history_month *out
     return rc;
 }
 
-static int remote_history(struct source *s, struct slice user, struct history *out, struct err *err)
+static int ask_history(struct source *s, struct slice user, struct history *out, struct err *err)
 {
     static const char command[] = "HISTORY";
     struct remote *r = (struct remote *)s;
@@ -130,7 +130,7 @@ static int read_place(const struct reply *name, const struct reply *error, struc
 }
 
 /* RESP3: a map of places to the chance that each is an error. */
-static int remote_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
+static int ask_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
 {
     struct remote *r = (struct remote *)s;
     const struct slice words[] = {slice_str("WHY"), user, item};
@@ -165,7 +165,7 @@ static int read_state(const struct reply *map, enum store_month_state *out, stru
     return unexpected("MONTHS", "state", err);
 }
 
-static int remote_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+static int ask_months(struct source *s, struct store_month_info *out, int max, struct err *err)
 {
     static const char command[] = "MONTHS";
     struct remote *r = (struct remote *)s;
@@ -204,7 +204,7 @@ static int remote_months(struct source *s, struct store_month_info *out, int max
     return n;
 }
 
-static int remote_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+static int ask_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
 {
     static const char command[] = "CLOCK";
     const struct slice words[] = {slice_str(command), slice_str(what == SOURCE_CLOCK_ACCEPT ? "ACCEPT" : "SETBACK")};
@@ -261,7 +261,7 @@ static void show_backup(struct client *c, struct source_backup *out)
     }
 }
 
-static int remote_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
+static int ask_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
 {
     static const char command[] = "BACKUP";
     struct remote *r = (struct remote *)s;
@@ -286,6 +286,38 @@ static int remote_backup(struct source *s, const char *folder, struct source_bac
     rc = rc < 0 ? rc : field_u64(reply, command, "ms", &took_ms, err);
     out->took_ms = (int64_t)took_ms;
     return rc;
+}
+
+/* --- the ops: who answered belongs before what is wrong with the answer --- */
+
+static int named(const struct source *s, int rc, struct err *err)
+{
+    return rc == ERR_VERSION ? err_prefix(err, "%s", ((const struct remote *)s)->address) : rc;
+}
+
+static int remote_history(struct source *s, struct slice user, struct history *out, struct err *err)
+{
+    return named(s, ask_history(s, user, out, err), err);
+}
+
+static int remote_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
+{
+    return named(s, ask_why(s, user, item, places, err), err);
+}
+
+static int remote_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+{
+    return named(s, ask_months(s, out, max, err), err);
+}
+
+static int remote_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+{
+    return named(s, ask_clock(s, what, out, err), err);
+}
+
+static int remote_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
+{
+    return named(s, ask_backup(s, folder, out, err), err);
 }
 
 static void remote_close(struct source *s)

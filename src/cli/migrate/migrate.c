@@ -74,7 +74,8 @@ static int ask_config(struct migrate *m, struct err *err)
         }
         snprintf(name, sizeof name, "%.*s", (int)n->len, n->data);
         snprintf(value, sizeof value, "%.*s", (int)v->len, v->data);
-        const struct config_option *option = config_find(name);
+        const bool asked = strncmp(name, "legacy_", 7) == 0 || strcmp(name, "window") == 0;
+        const struct config_option *option = asked ? config_find(name) : NULL;
         if (option != NULL && option->type != CONFIG_SECRET && strcmp(name, "legacy_password_file") != 0) {
             rc = config_set(&m->cfg, name, value, err);
         }
@@ -97,7 +98,8 @@ int migrate_command(struct migrate *m, const char *name, const char *argument, c
 static int show_problems(struct migrate *m, struct err *err)
 {
     const struct reply *reply;
-    int rc = migrate_command(m, "PROBLEMS", "1000", &reply, err);
+    const struct slice words[] = {slice_str("LEGACY"), slice_str("PROBLEMS"), slice_str("1000")};
+    int rc = server_ask_list(m->client, words, 3, "key", &reply, err);
     if (rc < 0) {
         return rc;
     }

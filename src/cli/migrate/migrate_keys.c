@@ -40,6 +40,9 @@ static int collect(struct notes *notes, size_t left, struct err *err)
     while (rc == 0 && notes->under_way > left) {
         const struct reply *reply;
         rc = client_answer(notes->m->client, &reply, err);
+        if (rc == 0 && reply_field(reply, "noted") == NULL) {
+            return server_something_else(notes->m->client, "LEGACY NOTE", "a map with noted", err);
+        }
         if (rc == 0) {
             notes->under_way--;
             notes->noted += reply_count(reply, "noted");

@@ -128,13 +128,19 @@ static void print_status(const struct reply *map)
     print_read_through(map);
 }
 
+static int ask(struct migrate *m, const char *name, const struct reply **map, struct err *err)
+{
+    const struct slice words[] = {slice_str("LEGACY"), slice_str(name)};
+    return server_ask_map(m->client, words, 2, "state", map, err);
+}
+
 static int follow(struct migrate *m, const struct reply **reply, struct err *err)
 {
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000 * 1000};
     int rc;
     progress_begin(&m->progress, "migrated", m->quiet || m->json);
     m->progress.known = true;
-    while ((rc = migrate_command(m, "STATUS", "", reply, err)) == 0) {
+    while ((rc = ask(m, "STATUS", reply, err)) == 0) {
         char state[STATE_TEXT], note[128];
         uint64_t all = reply_count(*reply, "noted"), waiting = reply_count(*reply, "waiting");
         reply_copy(*reply, "state", state, sizeof state);
@@ -152,7 +158,7 @@ static int follow(struct migrate *m, const struct reply **reply, struct err *err
 int migrate_status(struct migrate *m, bool watch, struct err *err)
 {
     const struct reply *reply;
-    int rc = watch ? follow(m, &reply, err) : migrate_command(m, "STATUS", "", &reply, err);
+    int rc = watch ? follow(m, &reply, err) : ask(m, "STATUS", &reply, err);
     if (rc == 0 && m->json) {
         struct json j = {.out = stdout};
         json_open(&j, NULL, '{');
@@ -160,7 +166,7 @@ int migrate_status(struct migrate *m, bool watch, struct err *err)
         json_close(&j, '}');
     } else if (rc == 0) {
         print_status(reply);
-        if ((rc = migrate_command(m, "MIRROR", "", &reply, err)) == 0) {
+        if ((rc = ask(m, "MIRROR", &reply, err)) == 0) {
             print_mirror_trouble(reply);
         }
     }

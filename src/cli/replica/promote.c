@@ -43,7 +43,7 @@ static int ask_server(struct client *client, bool force, struct promoted *p, str
 {
     const struct slice words[] = {slice_str("REPLICA"), slice_str("PROMOTE"), slice_str("FORCE")};
     const struct reply *map;
-    int rc = client_call(client, words, force ? 3 : 2, &map, err);
+    int rc = server_ask_map(client, words, force ? 3 : 2, "term", &map, err);
     if (rc == 0) {
         p->term = reply_signed(map, "term");
         p->waited_ms = reply_signed(map, "waited_ms");

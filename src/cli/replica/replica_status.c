@@ -117,7 +117,7 @@ int replica_status(const struct config *cfg, const char *to, const char *user, b
     if (rc == ERR_NOTFOUND && to == NULL) {
         err_set(&err, rc, "no server serves the data folder %s: start it, or name one with --to", cfg->data);
     }
-    rc = rc < 0 ? rc : client_call(client, words, 2, &map, &err);
+    rc = rc < 0 ? rc : server_ask_map(client, words, 2, "role", &map, &err);
     if (rc < 0) {
         client_close(client);
         return cli_fail(&err);

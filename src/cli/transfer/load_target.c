@@ -94,7 +94,7 @@ static int call_server(struct load_target *t, const struct slice *words, size_t 
 {
     int rc = client_queue(t->client, words, n, err);
     if (rc == 0 && (rc = client_wait(t->client, PATIENCE_MS, err)) == 0) {
-        rc = err_set(err, ERR_SYSTEM, "the server says nothing for %d minutes", PATIENCE_MS / 60000);
+        rc = err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", client_address(t->client), PATIENCE_MS / 60000);
     }
     return rc < 0 ? rc : client_answer(t->client, reply, err);
 }
@@ -231,7 +231,7 @@ static int collect(struct load_target *t, struct err *err)
     const struct reply *reply = NULL;
     int rc = client_wait(t->client, PATIENCE_MS, err);
     if (rc == 0) {
-        rc = err_set(err, ERR_SYSTEM, "the server says nothing for %d minutes", PATIENCE_MS / 60000);
+        rc = err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", client_address(t->client), PATIENCE_MS / 60000);
     }
     if (rc < 0 || (rc = client_answer(t->client, &reply, err)) < 0) {
         return reply != NULL && is_busy(reply) ? send_again(t, err) : rc;
@@ -244,7 +244,8 @@ static int collect(struct load_target *t, struct err *err)
         t->verdicts[i] = good ? (uint8_t)verdict : 0;
     }
     if (!good) {
-        return err_set(err, ERR_VERSION, "the server's answer to LOAD can't be read: is it another version?");
+        return err_set(err, ERR_VERSION, "%s: the server's answer to LOAD can't be read: is it another version?",
+                       client_address(t->client));
     }
     t->oldest = (t->oldest + 1) % BATCHES;
     t->n_sent--;

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/server.h"
+#include "dedup/pool.h"
 
 static const char help[] =
     "Keeps pools: lists of candidates that the server holds, so that FILTER ... POOL asks about them without sending\n"
@@ -82,9 +83,19 @@ static int read_piece(struct loading *l, char **line, size_t *size, struct err *
     return l->n > 0;
 }
 
-static int send_piece(struct loading *l, struct err *err)
+/* The answer says how many items the pool has now, and its version. */
+static int ask_changed(struct loading *l, const char *name, const struct slice *words, size_t n, struct err *err)
 {
     const struct reply *reply;
+    int rc = client_call(l->client, words, n, &reply, err);
+    if (rc == 0 && (reply->kind != REPLY_ARRAY || reply->n != 2 || !reply_integer(&reply->items[0], &l->items))) {
+        rc = server_something_else(l->client, name, "a number and a version", err);
+    }
+    return rc;
+}
+
+static int send_piece(struct loading *l, struct err *err)
+{
     struct slice *words = malloc((l->n + 3) * sizeof *words);
     if (words == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -95,11 +106,8 @@ static int send_piece(struct loading *l, struct err *err)
     for (size_t i = 0, from = 0; i < l->n; from = l->ends[i++]) {
         words[3 + i] = slice_of(l->bytes.data + from, l->ends[i] - from);
     }
-    int rc = client_call(l->client, words, l->n + 3, &reply, err);
+    int rc = ask_changed(l, "POOL SET", words, l->n + 3, err);
     free(words);
-    if (rc == 0 && (reply->kind != REPLY_ARRAY || reply->n != 2 || !reply_integer(&reply->items[0], &l->items))) {
-        rc = err_set(err, ERR_VERSION, "the server answers POOL with something else: is it another version?");
-    }
     l->pieces += rc == 0;
     return rc;
 }
@@ -107,11 +115,10 @@ static int send_piece(struct loading *l, struct err *err)
 static int rename_part(struct loading *l, struct err *err)
 {
     const struct slice words[] = {slice_str("POOL"), slice_str("RENAME"), slice_str(l->part), l->name};
-    const struct reply *reply;
     if (l->pieces == 0) {
         return err_set(err, ERR_INVALID, "%s: there are no ids: a pool holds at least one", l->path);
     }
-    return client_call(l->client, words, 4, &reply, err);
+    return ask_changed(l, "POOL RENAME", words, 4, err);
 }
 
 static void drop_part(struct loading *l)
@@ -207,7 +214,7 @@ static int show_list(struct client *client, bool json, struct err *err)
 {
     const struct slice words[] = {slice_str("POOL"), slice_str("LIST")};
     const struct reply *reply;
-    int rc = client_call(client, words, 2, &reply, err);
+    int rc = server_ask_list(client, words, 2, "name", &reply, err);
     if (rc == 0) {
         print_list(reply, json);
     }
@@ -233,16 +240,19 @@ static int show_items(struct client *client, const char *name, struct err *err)
         if (rc < 0) {
             return rc;
         }
-        const struct reply *ids = reply->kind == REPLY_NULL ? NULL : reply_field(reply, "ids");
-        if (ids == NULL || ids->n == 0) {
+        const struct reply *ids = reply_field(reply, "ids");
+        if (reply->kind == REPLY_NULL || (ids != NULL && ids->n == 0)) {
             return no_pool(name, err);
+        }
+        n = reply_count(reply, "items");
+        if (ids == NULL || n > POOL_ITEMS_MAX) {
+            return server_something_else(client, "POOL GET", "a pool's ids", err);
         }
         for (size_t i = 0; i < ids->n; i++) {
             struct slice id = ids->items[i].text;
             fwrite(id.data, 1, id.len, stdout);
             putchar('\n');
         }
-        n = reply_count(reply, "items");
         at += ids->n;
     }
     return 0;
@@ -254,10 +264,10 @@ static int drop(struct client *client, const char *name, struct err *err)
     const struct reply *reply;
     int64_t dropped = 0;
     int rc = client_call(client, words, 3, &reply, err);
-    if (rc == 0 && reply_integer(reply, &dropped) && dropped == 0) {
-        return no_pool(name, err);
+    if (rc == 0 && (!reply_integer(reply, &dropped) || dropped < 0 || dropped > 1)) {
+        return server_something_else(client, "POOL DROP", "0 or 1", err);
     }
-    return rc;
+    return rc == 0 && dropped == 0 ? no_pool(name, err) : rc;
 }
 
 static const struct verb {
