@@ -25,14 +25,16 @@ static void add(struct properties *p, const char *name, const char *value)
 }
 
 /* What may be changed by the configuration. librdkafka holds what it has fetched: 64 MiB in all, and one answer of a
- * broker may come on top. After a limit is reached, 2.0.2 does not fetch from the partition for a second, whatever is
- * set: so the queue must hold what is taken in a second, or reading stands still in between. */
+ * broker may come on top, which says itself how long it is. After a limit is reached, 2.0.2 does not fetch from the
+ * partition for a second, whatever is set: so the queue must hold what is taken in a second, or reading stands still in
+ * between. */
 static void add_defaults(struct properties *p)
 {
     add(p, "client.id", "unseen");
     add(p, "queued.max.messages.kbytes", "65536");
     add(p, "queued.min.messages", "300000");
     add(p, "fetch.max.bytes", "8388608");
+    add(p, "receive.message.max.bytes", "33554432"); /* 100 MB by librdkafka's own default */
     add(p, "fetch.wait.max.ms", "100");
     add(p, "auto.commit.interval.ms", "1000");
 }

@@ -1,7 +1,11 @@
 """What is shown of Kafka where no broker answers, and what is said where its module is not installed."""
+import contextlib
 import json
 import os
 import re
+import socket
+import struct
+import threading
 import time
 
 import pytest
@@ -47,6 +51,48 @@ def test_a_file_that_is_missing(folder):
     assert done.returncode == 1
     assert done.stderr.decode().splitlines()[-1] == (
         f"unseen: kafka_ssl.ca.location: can't read {folder}/ca.pem: No such file or directory")
+
+
+class LyingBroker(threading.Thread):
+    """Answers whatever it is asked with the same bytes, and then without end."""
+
+    def __init__(self, head):
+        super().__init__(daemon=True)
+        self.head, self.sent, self.refused = head, 0, threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self.listener.accept()
+                with contextlib.suppress(OSError), peer:
+                    peer.recv(4096)
+                    sent = len(self.head)
+                    peer.sendall(self.head)
+                    while True:
+                        peer.sendall(bytes(65536))
+                        sent += 65536
+                        self.sent = max(self.sent, sent)
+                self.refused.set()
+
+
+@needs_module
+def test_brokers_that_lie(make_server):
+    """About how long their answers are; the server takes no memory for them, and goes on."""
+    brokers = [LyingBroker(struct.pack(">i", size)) for size in (2**31 - 1, -1, 90 * 10**6, 40 * 2**20)]
+    brokers.append(LyingBroker(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    server = make_server(modules=BUILD, kafka_brokers=",".join(b.address for b in brokers), kafka_topics="plays",
+                         kafka_group="the-group")
+    for broker in brokers:
+        assert broker.refused.wait(PATIENCE), server.log()
+        assert broker.sent < 16 * 2**20, broker.sent  # what the sockets between hold
+    with server.client() as c:
+        assert c.command("PLAYED", "u", "a") == 1
+        assert c.command("UNSEEN", "u", "a", "b") == [b"b"]
+    for broker in brokers:
+        broker.listener.close()
 
 
 @needs_module
