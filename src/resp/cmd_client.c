@@ -433,3 +433,44 @@ enum outcome cmd_client_getredir(struct resp_client *s, const struct slice *args
     write_int(&s->writer, -1);
     return OUTCOME_ANSWERED;
 }
+
+/* CLIENT REPLY on|off|skip: who would read no answers is told, or takes those for answers to what comes next. */
+enum outcome cmd_client_reply(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    if (arg_is(args[2], "on")) {
+        write_simple(&s->writer, "OK");
+        return OUTCOME_ANSWERED;
+    }
+    return resp_client_refuse(s, arg_is(args[2], "off") || arg_is(args[2], "skip")
+                                     ? "ERR CLIENT REPLY OFF and SKIP are not supported: every command is answered"
+                                     : "ERR syntax error");
+}
+
+enum outcome cmd_client_tracking(struct resp_client *s, const struct slice *args, size_t n)
+{
+    if (arg_is(args[2], "off") && n == 3) {
+        write_simple(&s->writer, "OK");
+        return OUTCOME_ANSWERED;
+    }
+    return resp_client_refuse(s, arg_is(args[2], "on")
+                                     ? "ERR CLIENT TRACKING is not supported: turn client-side caching off, no client "
+                                       "is told when an answer changes"
+                                     : "ERR syntax error");
+}
+
+/* As of a Redis in which the connection tracks nothing. */
+enum outcome cmd_client_caching(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return resp_client_refuse(s, "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN "
+                                 "or OPTOUT mode enabled");
+}
+
+enum outcome cmd_client_pause(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return resp_client_refuse(s, "ERR CLIENT PAUSE is not supported: no client is held up");
+}

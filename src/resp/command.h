@@ -69,9 +69,10 @@ const char *command_full_name(const struct command *parent, const struct command
 
 command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select, cmd_time; /* cmd_connection.c */
 command_fn cmd_auth, cmd_hello, cmd_acl_whoami;                           /* cmd_login.c */
-command_fn cmd_client_getname, cmd_client_getredir, cmd_client_id, cmd_client_info, cmd_client_kill, cmd_client_list,
-    cmd_client_setinfo, cmd_client_setname, cmd_client_switch; /* cmd_client.c */
-command_fn cmd_multi, cmd_exec, cmd_discard;                   /* multi.c */
+command_fn cmd_client_caching, cmd_client_getname, cmd_client_getredir, cmd_client_id, cmd_client_info, cmd_client_kill,
+    cmd_client_list, cmd_client_pause, cmd_client_reply, cmd_client_tracking, cmd_client_setinfo, cmd_client_setname,
+    cmd_client_switch;                       /* cmd_client.c */
+command_fn cmd_multi, cmd_exec, cmd_discard; /* multi.c */
 command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_getkeys, cmd_command_info,
     cmd_command_list;                                                                    /* cmd_command.c */
 command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget, cmd_block, cmd_unblock;  /* cmd_write.c */

@@ -15,6 +15,8 @@ static const struct command acl_subs[] = {
 };
 
 static const struct command client_subs[] = {
+    {"caching", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_caching, NULL, "connection", "yes|no",
+     "An error, since nothing is tracked."},
     {"getname", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_getname, NULL, "connection", "", "The connection's name."},
     {"getredir", 2, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_getredir, NULL, "connection", "",
      "Where tracking redirects to: -1, there is none."},
@@ -30,10 +32,16 @@ static const struct command client_subs[] = {
      "No connection is evicted for its memory: OK."},
     {"no-touch", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_switch, NULL, "connection", "on|off",
      "There is nothing that a question could leave untouched: OK."},
+    {"pause", -3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_pause, NULL, "connection", "ms [WRITE|ALL]",
+     "An error, since no client is held up."},
+    {"reply", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_reply, NULL, "connection", "on|off|skip",
+     "ON: OK. OFF and SKIP are errors, since every command is answered."},
     {"setinfo", 4, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_setinfo, NULL, "connection", "LIB-NAME|LIB-VER text",
      "Says which client library this is."},
     {"setname", 3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_setname, NULL, "connection", "name",
      "Names the connection."},
+    {"tracking", -3, ROLE_ACCOUNT, CMD_LOADING, 0, cmd_client_tracking, NULL, "connection", "on|off [option ...]",
+     "OFF: OK. ON is an error, since no client is told when an answer changes."},
     {0},
 };
 
