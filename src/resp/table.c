@@ -1,4 +1,5 @@
 /* The rows, and dispatch: rules for every command are applied here, in Redis's order and in its words. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -385,7 +386,7 @@ static const char *upper_name(const struct command *cmd, char out[COMMAND_NAME])
 {
     size_t i = 0;
     for (; cmd->name[i] != '\0' && i < COMMAND_NAME - 1; i++) {
-        out[i] = (char)(cmd->name[i] & ~0x20);
+        out[i] = (char)toupper((unsigned char)cmd->name[i]);
     }
     out[i] = '\0';
     return out;

@@ -93,8 +93,8 @@ static const struct row rows[] = {
     {"CLIENT FOO a\r\n", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n", NULL},
     {"CLIENT MAINT_NOTIFICATIONS ON\r\n", "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n", NULL},
     {"CLIENT HELP\r\n",
-     "*23\r\n+CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n+GETNAME\r\n+    The connection's "
-     "name.\r\n" ANY "+HELP\r\n+    Print this help.\r\n",
+     "*31\r\n+CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n+CACHING yes|no\r\n" ANY
+     "+GETNAME\r\n+    The connection's name.\r\n" ANY "+NO-EVICT on|off\r\n" ANY "+HELP\r\n+    Print this help.\r\n",
      NULL},
     {"CLIENT ID\r\n", ":" ANY "\r\n", NULL},
     {"CLIENT ID x\r\n", COUNT_ERROR("client|id"), NULL},
