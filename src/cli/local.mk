@@ -44,6 +44,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve.c \
 	src/cli/serve/serve_backup.c \
 	src/cli/serve/serve_backup.h \
+	src/cli/serve/serve_beside.c \
+	src/cli/serve/serve_beside.h \
 	src/cli/serve/serve_config.c \
 	src/cli/serve/serve_config.h \
 	src/cli/serve/serve_front.c \

@@ -88,6 +88,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staging/migration_set.c \
 	src/store/sqlite/staging/migration_set.h \
 	src/store/sqlite/staging/migration_users.c \
+	src/store/sqlite/db/own_schema.c \
+	src/store/sqlite/db/own_schema.h \
 	src/store/sqlite/db/own_wal.c \
 	src/store/sqlite/db/own_wal.h \
 	src/store/sqlite/db/wal_form.c \

@@ -1,11 +1,15 @@
 """Scroll sessions against a real server: what is blocked, for how long, within which memory, and over restarts."""
+import contextlib
 import random
+import sqlite3
 import subprocess
 import threading
 
 import pytest
 
+from conftest import PATIENCE
 from resp import RespError
+from test_start_early import STALL, go_on, held, stage
 
 MINUTE = 60 * 1000
 
@@ -89,12 +93,12 @@ def test_a_start_that_cannot_read_them_fails_and_loses_none(server):
     with server.client() as c:
         c.command("BLOCK", "s", "1")
     assert server.stop() == 0
-    file = server.data / "staging.db"
-    subprocess.run(["sqlite3", file, "ALTER TABLE sessions RENAME TO away"], check=True)
-    server.spawn()
-    assert server.process.wait(10) == 1
-    assert "the sessions that were kept can't be read: " in server.log()
-    subprocess.run(["sqlite3", file, "ALTER TABLE away RENAME TO sessions"], check=True)
+    stage(server)
+    with held(server, STALL) as c, contextlib.closing(sqlite3.connect(server.data / "staging.db")) as db:
+        db.execute("BEGIN IMMEDIATE")  # they are read and deleted in one transaction
+        go_on(c)
+        assert server.process.wait(PATIENCE) == 1
+        assert "the sessions that were kept can't be read: " in server.log()
     server.start()
     with server.client() as c:
         assert unseen(c, "s", "1", "2") == ["2"]

@@ -31,6 +31,7 @@ unit_tests = \
 	tests/unit/test_extension \
 	tests/unit/test_feed \
 	tests/unit/test_node \
+	tests/unit/test_own_schema \
 	tests/unit/test_feeder \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \

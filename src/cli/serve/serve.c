@@ -14,11 +14,13 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/log_ring.h"
 #include "base/memory_limit.h"
 #include "cli/cli.h"
 #include "cli/lib/data_folder.h"
 #include "cli/lib/options.h"
 #include "cli/lib/versions.h"
+#include "cli/serve/serve_beside.h"
 #include "cli/serve/serve_config.h"
 #include "cli/serve/serve_front.h"
 #include "cli/serve/serve_lease.h"
@@ -233,21 +235,38 @@ static int tell_who_may_write(int rc, const char *folder, struct err *err)
                                         why.text, folder, folder);
 }
 
-static int open_store(const struct serve_config *config, struct store **store, struct err *err)
+struct opening {
+    const struct serve_config *config;
+    const sigset_t *signals;
+    struct store *store;
+};
+
+static int open_store(void *arg, struct err *err)
 {
-    const struct config *cfg = &config->cfg;
-    if (config->front_only) {
-        return serve_front_open(cfg, store, err);
+    struct opening *o = arg;
+    const struct config *cfg = &o->config->cfg;
+    if (o->config->front_only) {
+        return serve_front_open(cfg, &o->store, err);
     }
-    int rc = data_folder_check(cfg, "serve", config->begin_new, err);
-    if (rc < 0 || (rc = store_begin(cfg, store, err)) < 0) {
+    int rc = data_folder_check(cfg, "serve", o->config->begin_new, err);
+    if (rc < 0 || (rc = store_begin(cfg, &o->store, err)) < 0) {
         return tell_who_may_write(rc, cfg->data, err);
     }
-    if ((rc = clone_mark_check(*store, cfg->data, err)) < 0 ||
-        (rc = data_folder_mark(cfg, config->begin_new, *store, err)) < 0) {
-        (*store)->ops->close(*store);
+    if ((rc = clone_mark_check(o->store, cfg->data, err)) < 0 ||
+        (rc = data_folder_mark(cfg, o->config->begin_new, o->store, err)) < 0) {
+        o->store->ops->close(o->store);
     }
     return rc;
+}
+
+/* Nothing was acknowledged yet, so nothing is to be ended in order; and what opens may hang wherever it is. */
+static void told_while_opening(void *arg, int number)
+{
+    const struct opening *o = arg;
+    serve_watch_stopping(number, o->signals);
+    log_info("stopped", "");
+    log_ring_flush();
+    _exit(EXIT_GOOD);
 }
 
 /* From the open ports to the signal. dedup->store is set once it is open. */
@@ -255,14 +274,15 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
                const sigset_t *signals, struct err *err)
 {
     const struct config *cfg = &config->cfg;
-    struct store *store;
+    struct opening opening = {config, signals, NULL};
     struct told told = {server, dedup};
     char listens[LISTENS_TEXT];
     int64_t started_us = clock_stopwatch_us();
-    int rc = open_store(config, &store, err);
+    int rc = serve_beside(&(struct beside){open_store, told_while_opening, &opening}, err);
     if (rc < 0) {
         return rc;
     }
+    struct store *store = opening.store;
     log_start(cfg, config->front_only); /* not before: whoever can't start says why in one line */
     compare_memory(cfg);
     dedup_init(dedup, store, cfg);

@@ -57,7 +57,7 @@ int salvage_open(struct salvage *s, const char *folder, const char *name, struct
         err_set(&why, ERR_NOTFOUND, "%s: there is no such file", db->path);
     } else if (sqlite3_open_v2(db->path, &db->handle, SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
         result = db_error(db, &why, "open");
-    } else {
+    } else if ((result = db_distrust(db, &why)) == 0) {
         /* Otherwise SQLite refuses a file that has fewer pages than its header says. */
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
         if ((result = db_exec(db, "PRAGMA writable_schema = ON", &why)) == 0) {

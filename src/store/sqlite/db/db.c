@@ -206,11 +206,32 @@ static int set_page_size(struct db *db, struct err *err)
     return result < 0 || pages > 0 ? result : db_pragma(db, "page_size", size, err);
 }
 
+int db_distrust(struct db *db, struct err *err)
+{
+    static const struct {
+        int what, on;
+    } switches[] = {
+        {SQLITE_DBCONFIG_DEFENSIVE, 1},
+        {SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+        {SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+        {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+    };
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        int is = -1;
+        if (sqlite3_db_config(db->handle, switches[i].what, switches[i].on, &is) != SQLITE_OK || is != switches[i].on) {
+            return err_set(err, ERR_SYSTEM, "%s: SQLite's switch %d is %d after it was set to %d", db->path,
+                           switches[i].what, is, switches[i].on);
+        }
+    }
+    return sqlite3_drop_modules(db->handle, NULL) == SQLITE_OK ? 0 : db_error(db, err, "dropping modules");
+}
+
 static int configure(struct db *db, struct err *err)
 {
     bool is_new = false;
-    int result = check_owner(db, &is_new, err);
-    if (result < 0) {
+    int result = db_distrust(db, err);
+    if (result < 0 || (result = db_pragma(db, "cell_size_check", 1, err)) < 0 ||
+        (result = check_owner(db, &is_new, err)) < 0) {
         return result;
     }
     /* The size of the page cache in KiB, as SQLite takes it; -2000 is its default. Readers need few pages at a time.

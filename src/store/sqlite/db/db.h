@@ -62,6 +62,9 @@ struct db {
 /* Opens folder/name.db. A writer creates it, and secures its WAL. ERR_CORRUPT when it is not a database, or another
  * program's. */
 int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err);
+/* Of a connection to a file that may have been made to harm, before it reads: no trigger of it fires, no view can be
+ * read, and its schema calls no function that has effects. db_open() does that. */
+int db_distrust(struct db *db, struct err *err);
 void db_close(struct db *db); /* a log stays as it is */
 
 /* Makes it a plain file without a log, and says so in its header. All content is already in the file. 1: somebody else

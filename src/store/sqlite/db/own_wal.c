@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "store/sqlite/db/wal_form.h"
@@ -182,10 +183,14 @@ static int open_file(const char *folder, const char *name, const char *suffix, i
     if (snprintf(path, sizeof path, "%s/%s.db%s", folder, name, suffix) >= (int)sizeof path) {
         return err_set(err, ERR_INVALID, "the path of the data folder is too long: %s", folder);
     }
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    return *fd >= 0 || errno == ENOENT
-               ? 0
-               : err_set(err, errno == EACCES ? ERR_READONLY : ERR_IO, "can't open %s: %s", path, strerror(errno));
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would wait for who writes it */
+    if (*fd < 0) {
+        return errno == ENOENT
+                   ? 0
+                   : err_set(err, errno == EACCES ? ERR_READONLY : ERR_IO, "can't open %s: %s", path, strerror(errno));
+    }
+    return fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) ? 0 : err_set(err, ERR_CORRUPT, "%s is no regular file", path);
 }
 
 int own_wal_look(const char *folder, const char *name, enum own_wal *out, struct err *err)

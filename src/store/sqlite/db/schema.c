@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/sqlite/db/own_schema.h"
 #include "store/sqlite/db/views.h"
 
 static const struct schema_step staging_steps[] = {{sql_file_staging, views_make}, {sql_file_staging_2, views_make}};
@@ -80,15 +81,18 @@ static int need_kind(struct db *db, bool history, struct err *err)
                    history ? "staging" : "history");
 }
 
+/* Looks at each table before it reads it. */
 int schema_examine(struct db *db, bool history, struct err *err)
 {
+    const struct schema_step *steps = history ? history_steps : staging_steps;
     int64_t version = 0;
-    int result = need_kind(db, history, err);
-    if (result == 0) {
-        result = history ? need_version(db, history_steps, HISTORY_VERSION, &version, err)
-                         : need_version(db, staging_steps, STAGING_VERSION, &version, err);
+    int result = own_schema_meta(db, steps, err);
+    if (result < 0 || (result = need_kind(db, history, err)) < 0 ||
+        (result = need_version(db, steps, history ? HISTORY_VERSION : STAGING_VERSION, &version, err)) < 0 ||
+        (result = own_schema_check(db, history, steps, version, err)) < 0) {
+        return result;
     }
-    return result < 0 ? result : version > 0;
+    return version > 0;
 }
 
 static int run_step(struct db *db, const struct schema_step *steps, int64_t version, struct err *err)
@@ -112,8 +116,6 @@ int schema_upgrade(struct db *db, const struct schema_step *steps, int n_steps, 
     int64_t version = 0;
     int result = need_version(db, steps, n_steps, &version, err);
     bool existed = version > 0;
-    /* A step may rewrite the text of a table's SQL; some builds of SQLite forbid that unless told otherwise. */
-    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     for (; result == 0 && version < n_steps; version++) {
         result = run_step(db, steps, version, err);
         if (result == 0 && existed) {
@@ -126,11 +128,11 @@ int schema_upgrade(struct db *db, const struct schema_step *steps, int n_steps, 
 
 static int make(struct db *db, bool history, const struct schema_step *steps, int n_steps, struct err *err)
 {
-    int result = need_kind(db, history, err);
-    if (result == 0) {
-        result = schema_upgrade(db, steps, n_steps, err);
+    int result = schema_examine(db, history, err);
+    if (result < 0 || (result = schema_upgrade(db, steps, n_steps, err)) < 0) {
+        return result;
     }
-    return result < 0 ? result : views_renew(db, err);
+    return views_renew(db, err);
 }
 
 int schema_staging(struct db *db, struct err *err)

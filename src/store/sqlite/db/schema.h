@@ -17,12 +17,12 @@ struct schema_step {
 /* Runs the steps that the file lacks. */
 int schema_upgrade(struct db *db, const struct schema_step *steps, int n_steps, struct err *err);
 
-/* The files' own steps, and then makes views anew that don't fit the tables. ERR_CORRUPT when it is the other file. */
+/* Examines the file, runs its own steps, and makes views anew that don't fit the tables. */
 int schema_staging(struct db *db, struct err *err);
 int schema_history(struct db *db, struct err *err);
 
-/* For readers: 1 when it is a history.db, or a staging.db, of this program; 0 when it is a new one. ERR_CORRUPT,
- * ERR_VERSION. */
+/* 1 when it is a history.db, or a staging.db, of this program; 0 when it is a new one. ERR_CORRUPT when it is the other
+ * file, or its schema has anything that is not ours (own_schema.h); ERR_VERSION. */
 int schema_examine(struct db *db, bool history, struct err *err);
 
 /* The seed of history.db's hashes: 1; 0 when there is none yet; ERR_CORRUPT when it is no seed. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/sqlite/db/own_schema.h"
 
 static const struct view {
     const char *file; /* of the db's name */
@@ -30,6 +31,24 @@ enum { VIEWS = sizeof views / sizeof *views };
 static bool is_made(const struct db *db, const struct view *view)
 {
     return strcmp(view->file, db->name) == 0 && view->made_by != SQL_STATEMENTS;
+}
+
+bool views_is_ours(bool history, const char *name)
+{
+    for (int i = 0; i < VIEWS; i++) {
+        if (strcmp(views[i].file, history ? "history" : "staging") == 0 && strcmp(views[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A fixed one's statement, up to its semicolon, behind which the text goes on. */
+static const char *fixed_sql(const struct view *view)
+{
+    char head[64];
+    snprintf(head, sizeof head, "CREATE VIEW %s AS", view->name);
+    return strstr(view->schema, head);
 }
 
 static int drop(struct db *db, const struct view *view, struct err *err)
@@ -86,6 +105,8 @@ int views_drop(struct db *db, struct err *err)
     return result;
 }
 
+static const char missing[] = "it is missing";
+
 /* What is wrong with it, or NULL. */
 static const char *look(struct db *db, const struct view *view, struct err *err)
 {
@@ -96,48 +117,52 @@ static const char *look(struct db *db, const struct view *view, struct err *err)
     const char *problem = NULL;
     int found = db_step(db, stmt, err);
     if (found == 1) {
+        const char *stored = (const char *)sqlite3_column_text(stmt, 0);
         if (is_made(db, view)) {
             char *wanted = wanted_sql(db, view, err);
-            const char *stored = (const char *)sqlite3_column_text(stmt, 0);
             if (wanted != NULL && (stored == NULL || strcmp(wanted, stored) != 0)) {
                 problem = "it doesn't fit the tables that are there";
             }
             free(wanted);
+        } else if (stored == NULL || !own_schema_same(stored, fixed_sql(view))) {
+            problem = "it is not as unseen makes it";
         }
         sqlite3_reset(stmt);
     } else if (found == 0) {
-        problem = "it is missing";
+        problem = missing;
     }
     return problem;
 }
 
-/* A fixed view that is missing. */
-static int restore(struct db *db, const struct view *view, struct err *err)
+/* A fixed view that is missing, or another than ours. */
+static int restore(struct db *db, const struct view *view, const char *what, struct err *err)
 {
-    char head[64];
-    snprintf(head, sizeof head, "CREATE VIEW %s AS", view->name);
-    const char *sql = strstr(view->schema, head); /* up to the end of this statement */
     sqlite3_stmt *stmt = NULL;
-    if (sql == NULL || sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
-        return sql == NULL ? err_set(err, ERR_CORRUPT, "no SQL of view %s", view->name) : db_error(db, err, head);
+    int result = drop(db, view, err);
+    if (result < 0) {
+        return result;
     }
-    int result = db_run(db, stmt, err);
+    if (sqlite3_prepare_v2(db->handle, fixed_sql(view), -1, &stmt, NULL) != SQLITE_OK) {
+        return db_error(db, err, view->name);
+    }
+    result = db_run(db, stmt, err);
     sqlite3_finalize(stmt);
     if (result == 0) {
-        log_info("missing view made anew", "file=%s view=%s", log_quote_str(db->path), view->name);
+        log_info(what == missing ? "missing view made anew" : "view made anew", "file=%s view=%s",
+                 log_quote_str(db->path), view->name);
     }
     return result;
 }
 
-static int renew(struct db *db, const bool unfit[VIEWS], struct err *err)
+static int renew(struct db *db, const char *const unfit[VIEWS], struct err *err)
 {
     int result = db_begin(db, err);
     if (result < 0) {
         return result;
     }
     for (int i = 0; i < VIEWS && result == 0; i++) {
-        if (unfit[i]) {
-            result = is_made(db, &views[i]) ? make(db, &views[i], err) : restore(db, &views[i], err);
+        if (unfit[i] != NULL) {
+            result = is_made(db, &views[i]) ? make(db, &views[i], err) : restore(db, &views[i], unfit[i], err);
         }
     }
     if (result < 0) {
@@ -150,15 +175,29 @@ static int renew(struct db *db, const bool unfit[VIEWS], struct err *err)
 int views_renew(struct db *db, struct err *err)
 {
     struct err why = {0};
-    bool unfit[VIEWS] = {0}, fit = true;
+    const char *unfit[VIEWS] = {NULL};
+    bool fit = true;
     for (int i = 0; i < VIEWS && why.code == 0; i++) {
-        unfit[i] = strcmp(views[i].file, db->name) == 0 && look(db, &views[i], &why) != NULL;
-        fit = fit && !unfit[i];
+        unfit[i] = strcmp(views[i].file, db->name) == 0 ? look(db, &views[i], &why) : NULL;
+        fit = fit && unfit[i] == NULL;
     }
     if (why.code < 0) {
         return err_set(err, why.code, "%s", why.text);
     }
     return fit ? 0 : renew(db, unfit, err);
+}
+
+/* It is ours, so it can be read in this one place. */
+static bool can_be_read(struct db *db, const struct view *view)
+{
+    char sql[64];
+    sqlite3_stmt *stmt = NULL;
+    snprintf(sql, sizeof sql, "SELECT * FROM %s", view->name);
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_VIEW, 1, NULL);
+    bool good = sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) == SQLITE_OK;
+    sqlite3_finalize(stmt);
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+    return good;
 }
 
 int views_check(struct db *db, void (*problem)(void *arg, const char *view, const char *what), void *arg,
@@ -169,17 +208,13 @@ int views_check(struct db *db, void (*problem)(void *arg, const char *view, cons
         if (strcmp(views[i].file, db->name) != 0) {
             continue;
         }
-        char sql[64];
-        sqlite3_stmt *stmt = NULL;
         const char *what = look(db, &views[i], &why);
-        snprintf(sql, sizeof sql, "SELECT * FROM %s", views[i].name);
-        if (what == NULL && why.code == 0 && sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        if (what == NULL && why.code == 0 && !can_be_read(db, &views[i])) {
             what = sqlite3_errmsg(db->handle);
         }
         if (what != NULL) {
             problem(arg, views[i].name, what);
         }
-        sqlite3_finalize(stmt);
     }
     return why.code < 0 ? err_set(err, why.code, "%s", why.text) : 0;
 }

@@ -9,9 +9,12 @@
 /* Recreates the file's views. Inside a transaction, after the tables have changed. */
 int views_make(struct db *db, struct err *err);
 
-/* The same, and missing fixed ones, in a transaction of its own, if one doesn't fit because another program has changed
- * the file. */
+/* The same, and fixed ones that are missing or others than ours, in a transaction of its own, if one doesn't fit
+ * because another program has changed the file. */
 int views_renew(struct db *db, struct err *err);
+
+/* Whether a view of that name is one of them, or a fixed one. */
+bool views_is_ours(bool history, const char *name);
 
 /* Drops them, before a table is renamed: SQLite would rewrite a view that reads it. */
 int views_drop(struct db *db, struct err *err);

@@ -1,5 +1,6 @@
 #include "store/sqlite/staging/slot_rows.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,19 +8,16 @@
 #include "base/clock.h"
 #include "store/sqlite/staging/staged_row.h"
 
-/* "staged_3" or "staged_3_17". -1: it is none. */
-static int table_of(const char *name)
+int slot_table_named(const char *name)
 {
-    char *end;
-    long slot = strtol(name + strlen("staged_"), &end, 10), part = 0;
-    if (*end == '_') {
-        part = strtol(end + 1, &end, 10);
-        if (part == 0) {
-            return -1;
-        }
+    int slot = 0, part = 0;
+    char again[32];
+    if (sscanf(name, "staged_%3d_%3d", &slot, &part) < 1 || slot < 0 || slot >= STORE_SLOTS_MAX || part < 0 ||
+        part >= SLOT_PARTS_MAX) {
+        return -1;
     }
-    bool good = *end == '\0' && slot >= 0 && slot < STORE_SLOTS_MAX && part >= 0 && part < SLOT_PARTS_MAX;
-    return good ? slot_table((int)slot, (int)part) : -1;
+    db_expand("staged_{slot}", slot_table(slot, part), again, sizeof again);
+    return strcmp(again, name) == 0 ? slot_table(slot, part) : -1;
 }
 
 int slot_rows_tables(struct db *db, struct slot_tables *out, struct err *err)
@@ -29,7 +27,7 @@ int slot_rows_tables(struct db *db, struct slot_tables *out, struct err *err)
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        int table = table_of(name);
+        int table = slot_table_named(name);
         if (table < 0) {
             result = err_set(err, ERR_CORRUPT,
                              "%s: table %s is no slot's (expected staged_0 .. staged_%d, each with staged_0_1 .. "

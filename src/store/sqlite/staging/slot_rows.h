@@ -24,6 +24,9 @@ static inline int slot_table(int slot, int part)
 {
     return slot + part * DB_SLOT_PART;
 }
+
+/* Which one is named "staged_3" or "staged_3_17". -1: that is the name of none. */
+int slot_table_named(const char *name);
 _Static_assert((int)DB_SLOT_PART == (int)STORE_SLOTS_MAX, "a table's number says its slot and its part");
 
 /* Those that the file has. */
