@@ -108,3 +108,17 @@ def test_sample_configuration(folder):
     described = re.findall(r"^- \*\*`([a-z_]+)`\*\* \(([^;)]*)[;)]", text, re.MULTILINE)  # name (default; range)
     options = re.findall(r"^#([a-z_]+) =[ ]?(.*)$", sample, re.MULTILINE)  # two sections may have the same name
     assert sorted(described) == sorted((name, f"`{default}`" if default else "none") for name, default in options)
+
+
+def test_what_install_changes_in_the_configuration(folder):
+    """Each sed of install.md meets a line of the sample; a moved folder's backups stay where the sandbox allows them."""
+    config = folder / "unseen.conf"
+    shutil.copy(REPO / "etc" / "unseen.conf", config)
+    edits = re.findall(r"^\$ (sed -i .* )/etc/unseen/unseen\.conf$", (REPO / "docs" / "install.md").read_text(), re.MULTILINE)
+    for edit in edits:
+        before = config.read_text()
+        subprocess.run(["sh", "-c", f"{edit} {config}"], check=True)
+        assert config.read_text() != before, edit
+    shown = subprocess.run([UNSEEN, "check-config", config], capture_output=True, text=True, check=True).stdout
+    changed = dict(re.findall(r"^\* +(\w+) +(\S+) +line", shown, re.MULTILINE))
+    assert changed == {"data": "/srv/unseen", "backup_root": "/var/lib/unseen-backups"}
