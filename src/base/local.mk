@@ -13,6 +13,8 @@ libunseen_a_SOURCES += \
 	src/base/bits.h \
 	src/base/buckets.c \
 	src/base/buckets.h \
+	src/base/gzip.c \
+	src/base/gzip.h \
 	src/base/hide.c \
 	src/base/hide.h \
 	src/base/heartbeat.c \

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "grpc/gzip.h"
+#include "base/gzip.h"
 #include "grpc/server.h"
 
 enum {
@@ -163,7 +163,7 @@ static enum call_step find_message(struct call *call)
         return refuse_bytes(call, GRPC_INVALID_ARGUMENT, "a message does not begin with 0 or 1");
     }
     if (at[0] == 1 && !call->gzip) {
-        return refuse_bytes(call, GRPC_INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is missing");
+        return refuse_bytes(call, GRPC_INTERNAL, "a message is compressed, but grpc-encoding is missing");
     }
     if (call->size > message_max(call)) {
         return too_large(call, "the message is");
@@ -341,6 +341,7 @@ static enum call_step run_inflated(struct call *call, struct slice packed)
     case ERR_NOMEM:
         return refuse_bytes(call, GRPC_RESOURCE_EXHAUSTED, "out of memory for the message");
     default:
+        err_prefix(&err, "the message");
         return refuse_bytes(call, GRPC_INVALID_ARGUMENT, err.text);
     }
     enum call_step step = call->run(call, buf_slice(&bytes));

@@ -2,8 +2,6 @@
 libunseen_a_SOURCES += \
 	src/grpc/call.h \
 	src/grpc/grpc.h \
-	src/grpc/gzip.c \
-	src/grpc/gzip.h \
 	src/grpc/health.h \
 	src/grpc/message.c \
 	src/grpc/message.h \

@@ -1,6 +1,5 @@
 /* The services beside our own: health and reflection. */
 #include "dedup/role.h"
-#include "grpc/gzip.h"
 #include "grpc/health.h"
 #include "grpc/reflection.h"
 #include "grpc/server.h"

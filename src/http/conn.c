@@ -212,7 +212,11 @@ static bool go_on(struct http_conn *s)
         answer_and_close(s);
     } else {
         size_t all = s->head_len + (s->chunked ? s->scanned : s->length);
-        bool done = request_run(s, whole_body(s));
+        struct buf inflated = {0}; /* as with the body as it came, what is needed of it later is copied */
+        struct slice body = whole_body(s);
+        bool refused = s->gzip && !request_inflate(s, body, &inflated);
+        bool done = refused || request_run(s, s->gzip ? buf_slice(&inflated) : body);
+        buf_free(&inflated);
         conn_consume(c, all);
         s->working = !done;
         if (done) {

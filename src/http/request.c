@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/gzip.h"
 #include "base/log.h"
 #include "http/server.h"
 
@@ -68,9 +69,11 @@ static void check_body(struct http_request *rq, const struct head *head)
     } else if (!is_type(type, expected)) {
         http_problem(rq, 415, "unsupported-type", "Content-Type is %s, expected %s", type != NULL ? type : "missing",
                      expected);
+    } else if (encoding != NULL && (strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "x-gzip") == 0)) {
+        rq->conn->gzip = true;
     } else if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
-        http_header(rq, "Accept-Encoding", "identity");
-        http_problem(rq, 415, "unsupported-type", "Content-Encoding is %s, expected none", encoding);
+        http_header(rq, "Accept-Encoding", "gzip, identity");
+        http_problem(rq, 415, "unsupported-type", "Content-Encoding is %s, expected gzip or none", encoding);
     }
 }
 
@@ -180,6 +183,7 @@ bool request_begin(struct http_conn *s, size_t head_len)
     s->is_head = strcmp(head->method, "HEAD") == 0;
     s->old = head->old;
     s->chunked = head->chunked;
+    s->gzip = false;
     s->length = head->length < SIZE_MAX ? (size_t)head->length : SIZE_MAX;
     s->closing = !head->keep_alive || head->length > HTTP_BODY_MAX;
     if (head->status != 0) {
@@ -202,6 +206,32 @@ bool request_begin(struct http_conn *s, size_t head_len)
         too_large(rq);
     }
     return true;
+}
+
+/* --- the body --- */
+
+static bool may_hold(void *arg, size_t bytes)
+{
+    return conn_has_room(arg, BUDGET_LARGE, bytes);
+}
+
+bool request_inflate(struct http_conn *s, struct slice packed, struct buf *body)
+{
+    struct err err;
+    switch (gzip_inflate(packed, HTTP_BODY_MAX, may_hold, &s->conn, body, &err)) {
+    case 0:
+        return true;
+    case ERR_LARGE:
+        http_problem(&s->rq, 413, "too-large", "the body, inflated, is larger than %d bytes, the most that is taken",
+                     HTTP_BODY_MAX);
+        break;
+    case ERR_INVALID:
+        http_problem(&s->rq, 400, "bad-request", "the body: %s", err.text);
+        break;
+    default:
+        request_no_memory(&s->rq);
+    }
+    return false;
 }
 
 /* --- the answer --- */

@@ -54,6 +54,7 @@ struct http_conn {
     size_t lent;     /* bytes that the service holds of it */
     bool login_told; /* a late one: the head is read anew */
     bool chunked;
+    bool gzip;     /* the body is to be inflated */
     bool is_head;  /* the answer has no body */
     bool old;      /* HTTP/1.0 */
     bool closing;  /* the connection ends with the answer */
@@ -69,6 +70,9 @@ extern const struct conn_ops http_conn_ops;
 /* Reads the head, of so many bytes: afterwards the request is refused (its status is set), or it is to be run once its
  * body is there. False: who asks is not known yet, and it is read anew once that is. */
 bool request_begin(struct http_conn *s, size_t head_len);
+
+/* Inflates a body of gzip. False: it is refused: no gzip, too large, or there is no room for it now. */
+bool request_inflate(struct http_conn *s, struct slice packed, struct buf *body);
 
 /* All of it is there. True: it is answered; false: the service will do so. */
 bool request_run(struct http_conn *s, struct slice body);

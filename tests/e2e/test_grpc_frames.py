@@ -63,6 +63,7 @@ def test_a_text_is_percent_encoded(peer):
     ({"path": "/unseen.v1.Unseen/Nothing"}, "200", "12"),
     ({"path": "/nothing"}, "200", "12"),
     ({"grpc_encoding": "snappy"}, "200", "12"),
+    ({"grpc_encoding": "deflate"}, "200", "12"),
     ({"grpc_encoding": "identity"}, "200", "0"),
     ({"grpc_timeout": "soon"}, "200", "3"),
     ({"grpc_timeout": "123456789S"}, "200", "3"),
@@ -75,6 +76,8 @@ def test_headers(peer, headers, status, grpc_status):
     peer.call(1, question(), **headers)
     told = peer.answer(1)[0]
     assert told[":status"] == status and told.get("grpc-status") == grpc_status
+    if "grpc_encoding" in headers and grpc_status == "12":
+        assert told["grpc-accept-encoding"] == "identity, gzip" and "expected identity or gzip" in told["grpc-message"]
 
 
 @pytest.mark.parametrize("body, status, text", [
@@ -82,7 +85,7 @@ def test_headers(peer, headers, status, grpc_status):
     (b"\0\0", "3", "cut off"),
     (message(b"abcdef")[:-1], "3", "cut off"),
     (message(b"", flag=2), "3", "0 or 1"),
-    (message(b"x", flag=1), "3", "grpc-encoding"),
+    (message(b"x", flag=1), "13", "grpc-encoding"),
     (b"\0" + struct.pack(">I", 16 * 1024 * 1024 + 1), "8", "larger than"),
     (b"\0\xff\xff\xff\xff", "8", "larger than"),
     (question() + question(), "3", "more than one"),

@@ -1,4 +1,5 @@
 """HTTP: a real server, asked with http.client, sockets and curl."""
+import gzip
 import http.client
 import json
 import re
@@ -384,6 +385,22 @@ def test_bad_questions(asker, more, part):
     assert part in asker.bad(400, "bad-request", "POST", "/v1/unseen", {"user": "u", "items": ["a"], **more})
 
 
+def test_a_body_of_gzip(asker):
+    body = json.dumps({"user": "u", "items": [f"item-{i}" for i in range(20000)]}).encode()
+    packed = gzip.compress(body)
+    for name in "gzip", "GZIP", "x-gzip":
+        assert asker.ask("POST", "/v1/played", packed, {"Content-Encoding": name})[::2] == (200, {"recorded": 20000})
+    pieces = iter([packed[:10], packed[10:]])
+    asker.http.request("POST", "/v1/unseen", pieces, {"Content-Encoding": "gzip", "Content-Type": "application/json"},
+                       encode_chunked=True)
+    assert json.loads(asker.http.getresponse().read())["items"] == []
+    for bad, text in ((body, "incorrect header check"), (packed[:-1], "it is cut off"), (packed + b"x", "stand behind its end")):
+        assert text in asker.bad(400, "bad-request", "POST", "/v1/played", bad, {"Content-Encoding": "gzip"})
+    bomb = gzip.compress(bytes(5 << 20))
+    assert "inflated, is larger" in asker.bad(413, "too-large", "POST", "/v1/played", bomb, {"Content-Encoding": "gzip"})
+    assert asker.good("POST", "/v1/unseen", {"user": "u", "items": ["item-7", "b"]})["items"] == ["b"]
+
+
 def test_bad_requests(asker):
     assert "/nothing" in asker.bad(404, "not-found", "GET", "/nothing")
     assert asker.bad(404, "not-found", "GET", "/v1/users/a/b")
@@ -394,7 +411,8 @@ def test_bad_requests(asker):
         assert allowed in asker.bad(405, "method-not-allowed", method, path)
     for type in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
         assert type in asker.bad(415, "unsupported-type", "POST", "/v1/played", "{}", {"Content-Type": type})
-    assert "gzip" in asker.bad(415, "unsupported-type", "POST", "/v1/played", "{}", {"Content-Encoding": "gzip"})
+    assert "br" in asker.bad(415, "unsupported-type", "POST", "/v1/played", "{}", {"Content-Encoding": "br"})
+    assert asker.ask("POST", "/v1/played", "{}", {"Content-Encoding": "br"})[1]["Accept-Encoding"] == "gzip, identity"
     assert asker.ask("POST", "/v1/unseen", '{"user":"u","items":["a"]}',
                      {"Content-Type": "Application/JSON; charset=utf-8"})[0] == 200
     assert "%zz" in asker.bad(400, "bad-request", "GET", "/v1/users/%zz")

@@ -3,9 +3,9 @@
  * announced; a probe's; one of reflection; or a compressed one. */
 #include <string.h>
 
+#include "base/gzip.h"
 #include "base/wire.h"
 #include "fuzz.h"
-#include "grpc/gzip.h"
 #include "grpc/health.h"
 #include "grpc/message.h"
 #include "grpc/reflection.h"

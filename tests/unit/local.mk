@@ -46,10 +46,10 @@ unit_tests = \
 	tests/unit/test_master_keys \
 	tests/unit/test_forget_groups \
 	tests/unit/test_front_layout \
-	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
 	tests/unit/test_grpc_unary \
 	tests/unit/test_guard \
+	tests/unit/test_gzip \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
 	tests/unit/test_http_parser \

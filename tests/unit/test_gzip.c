@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "grpc/gzip.h"
+#include "base/gzip.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
 
@@ -106,7 +106,7 @@ static void test_members(void **state)
         assert_int_equal(inflated(slice_of(joined, len - zeros - 1), SIZE_MAX, &out, &err), ERR_INVALID);
         joined[len] = 'x';
         assert_int_equal(inflated(slice_of(joined, len + 1), SIZE_MAX, &out, &err), ERR_INVALID);
-        assert_string_equal(err.text, "the message can't be inflated: 1 bytes stand behind its end");
+        assert_string_equal(err.text, "it can't be inflated: 1 bytes stand behind its end");
         joined[len] = '\x1f';
         assert_int_equal(inflated(slice_of(joined, len + 1), SIZE_MAX, &out, &err), ERR_INVALID);
     }
@@ -124,7 +124,7 @@ static void test_too_large(void **state)
     for (int random = 0; random < 2; random++) {
         fill(random != 0);
         assert_int_equal(inflated(deflated(MOST + 1, 15 + 16), SIZE_MAX, &out, &err), ERR_LARGE);
-        assert_string_equal(err.text, "the message inflates to more than 100000 bytes");
+        assert_string_equal(err.text, "it inflates to more than 100000 bytes");
     }
 }
 
@@ -137,16 +137,16 @@ static void test_broken(void **state)
     struct slice good = deflated(3000, 15 + 16);
     for (size_t cut = 0; cut < good.len; cut++) {
         assert_int_equal(inflated(slice_of(good.data, cut), SIZE_MAX, &out, &err), ERR_INVALID);
-        assert_string_equal(err.text, "the message can't be inflated: it is cut off");
+        assert_string_equal(err.text, "it can't be inflated: it is cut off");
     }
     packed[good.len] = 'x';
     assert_int_equal(inflated(slice_of(good.data, good.len + 1), SIZE_MAX, &out, &err), ERR_INVALID);
-    assert_string_equal(err.text, "the message can't be inflated: 1 bytes stand behind its end");
+    assert_string_equal(err.text, "it can't be inflated: 1 bytes stand behind its end");
     packed[good.len - 5] ^= 1; /* the checksum */
     assert_int_equal(inflated(good, SIZE_MAX, &out, &err), ERR_INVALID);
-    assert_string_equal(err.text, "the message can't be inflated: incorrect data check");
+    assert_string_equal(err.text, "it can't be inflated: incorrect data check");
     assert_int_equal(inflated(deflated(3000, 15), SIZE_MAX, &out, &err), ERR_INVALID);
-    assert_string_equal(err.text, "the message can't be inflated: incorrect header check");
+    assert_string_equal(err.text, "it can't be inflated: incorrect header check");
     assert_int_equal(inflated(deflated(3000, -15), SIZE_MAX, &out, &err), ERR_INVALID);
 }
 

@@ -1,4 +1,4 @@
-#include "grpc/gzip.h"
+#include "base/gzip.h"
 
 #include <stdlib.h>
 #include <zlib.h>
@@ -63,22 +63,20 @@ static int run(struct inflating *in, struct err *err)
         size_t len = in->before + in->z.total_out;
         in->out->len = len < in->most ? len : in->most;
         if (len > in->most) {
-            return err_set(err, ERR_LARGE, "the message inflates to more than %zu bytes", in->most);
+            return err_set(err, ERR_LARGE, "it inflates to more than %zu bytes", in->most);
         }
         if (code == Z_STREAM_END && next_member(in)) {
             code = inflateReset(&in->z);
         }
     }
     if (code == Z_MEM_ERROR) {
-        return err_set(err, ERR_NOMEM, "out of memory to inflate a message");
+        return err_set(err, ERR_NOMEM, "out of memory to inflate it");
     }
     if (code != Z_STREAM_END) {
-        return err_set(err, ERR_INVALID, "the message can't be inflated: %s",
-                       in->z.msg != NULL ? in->z.msg : "it is cut off");
+        return err_set(err, ERR_INVALID, "it can't be inflated: %s", in->z.msg != NULL ? in->z.msg : "it is cut off");
     }
     if (in->z.avail_in > 0) {
-        return err_set(err, ERR_INVALID, "the message can't be inflated: %u bytes stand behind its end",
-                       in->z.avail_in);
+        return err_set(err, ERR_INVALID, "it can't be inflated: %u bytes stand behind its end", in->z.avail_in);
     }
     return 0;
 }
@@ -91,7 +89,7 @@ int gzip_inflate(struct slice message, size_t most, bool (*may_hold)(void *arg, 
     in.z.next_in = (unsigned char *)(uintptr_t)message.data;
     in.z.avail_in = (unsigned)message.len;
     if (inflateInit2(&in.z, GZIP_ONLY + MAX_WBITS) != Z_OK) {
-        return err_set(err, ERR_NOMEM, "out of memory to inflate a message");
+        return err_set(err, ERR_NOMEM, "out of memory to inflate it");
     }
     int code = run(&in, err);
     inflateEnd(&in.z);

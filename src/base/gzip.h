@@ -1,7 +1,7 @@
-/* Messages that come compressed (grpc-encoding: gzip). Replies are never compressed: a bitmap has nothing to spare, and
- * the time would be the loop's. */
-#ifndef UNSEEN_GRPC_GZIP_H
-#define UNSEEN_GRPC_GZIP_H
+/* Messages of gRPC and bodies of HTTP that come compressed. Replies are never compressed: a bitmap has nothing to
+ * spare, and the time would be the loop's. */
+#ifndef UNSEEN_BASE_GZIP_H
+#define UNSEEN_BASE_GZIP_H
 
 #include <stdbool.h>
 
