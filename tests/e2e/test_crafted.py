@@ -5,11 +5,12 @@ import pathlib
 import shutil
 import signal
 import sqlite3
+import subprocess
 import time
 
 import pytest
 
-from conftest import PATIENCE, run
+from conftest import PATIENCE, UNSEEN, run
 from test_process import refused
 
 TRIGGER = "CREATE TRIGGER {} AFTER INSERT ON staged_0 BEGIN DELETE FROM staged_0; END"
@@ -40,7 +41,7 @@ def test_a_trigger(closed):
     """Acknowledged plays went, and a check found nothing. What the error advises gets the folder going again."""
     change(closed.data, "; ".join(TRIGGER.format(f"t{i}") for i in range(3)))
     why = refused(closed)
-    for word in ("staging.db", 'trigger "t0" on "staged_0"', "2 more", 'DROP TRIGGER "t0"'):
+    for word in ("staging.db", 'trigger "t0" on "staged_0"', "and 2 more", 'DROP TRIGGER "t0"'):
         assert word in why
     checked = run("check", "--data", closed.data, check=False)
     assert checked.returncode == 1 and b'trigger "t0" on "staged_0"' in checked.stdout
@@ -58,9 +59,9 @@ def test_a_trigger(closed):
 def test_a_view_that_never_ends(closed, folder):
     """A start and a check had no end. The rows are saved around it."""
     change(closed.data, VIEW)
-    assert 'view "set_aside"' in refused(closed)
+    assert 'set_aside is a "view" instead of a table' in refused(closed)
     checked = run("check", "--data", closed.data, check=False)
-    assert checked.returncode == 1 and b'view "set_aside"' in checked.stdout
+    assert checked.returncode == 1 and b'set_aside is a "view" instead of a table' in checked.stdout
     run("check", "--data", closed.data, "--salvage", folder / "saved")
     assert run("check", "--data", folder / "saved").stdout.endswith(b": 0 problems\n")
 
@@ -101,6 +102,27 @@ def has_open(process, path):
     return False
 
 
+def until_open(process, path):
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and not has_open(process, path):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_check_ends_when_it_is_told(closed, number):
+    file = (closed.data / "staging.db").resolve()
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        for _ in range(5):  # as below
+            with subprocess.Popen([str(UNSEEN), "check", "--data", str(closed.data)], stdout=subprocess.DEVNULL) as check:
+                until_open(check, file)
+                check.send_signal(number)
+                if check.wait(PATIENCE) == -number:
+                    return
+    raise AssertionError(check.returncode)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_while_it_opens(closed, number):
     """Whatever holds a start up: here another program, for two seconds, after which the start has failed."""
@@ -109,10 +131,7 @@ def test_told_to_stop_while_it_opens(closed, number):
         db.execute("BEGIN EXCLUSIVE")
         for _ in range(5):  # those seconds may be over before it is told
             closed.spawn()
-            deadline = time.monotonic() + PATIENCE
-            while closed.alive() and not has_open(closed.process, file):
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            until_open(closed.process, file)
             closed.process.send_signal(number)
             if closed.process.wait(PATIENCE) == 0:
                 break

@@ -15,6 +15,8 @@ enum { WORD_SHOWN = 48 /* bytes of a word, in an error */ };
 
 #define SALVAGE "or save its rows with `unseen check --salvage NEWFOLDER`"
 
+#define ALL "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
+
 /* --- words of SQL --- */
 
 static bool in_word(char c)
@@ -222,7 +224,7 @@ static int tell_stranger(const struct wanted *w, const struct object *o, struct 
         drop = strcmp(o->type, types[i]) == 0 ? words[i] : drop;
     }
     const char *type = drop != NULL ? o->type : log_quote_str(o->type);
-    if (drop == NULL || !is_plain(o->name) || strncmp(o->name, "sqlite_", 7) == 0) {
+    if (drop == NULL || !is_plain(o->name) || strncmp(o->name, "sqlite_", 7) == 0 || strcmp(o->name, "meta") == 0) {
         return err_set(err, ERR_CORRUPT, "%s: its %s %s on %s is none of unseen's: restore a backup, " SALVAGE,
                        w->db->path, type, log_quote_str(o->name), log_quote_str(o->table));
     }
@@ -232,8 +234,13 @@ static int tell_stranger(const struct wanted *w, const struct object *o, struct 
                    w->db->path, type, log_quote_str(o->name), log_quote_str(o->table), drop, o->name);
 }
 
-static int tell_missing(const struct wanted *w, const struct object *o, struct err *err)
+/* there: what has its name instead, "": nothing. */
+static int tell_missing(const struct wanted *w, const struct object *o, const char *there, struct err *err)
 {
+    if (there[0] != '\0') {
+        return err_set(err, ERR_CORRUPT, "%s: its %s is a %s instead of a %s: restore a backup, " SALVAGE, w->db->path,
+                       o->name, log_quote_str(there), o->type);
+    }
     if (strcmp(o->type, "index") == 0) {
         return err_set(err, ERR_CORRUPT, "%s: its index %s is missing: in a copy, %s in the sqlite3 shell, " SALVAGE,
                        w->db->path, o->name, o->sql);
@@ -286,9 +293,8 @@ static int compare_all(struct wanted *w, const char *query, struct err *err)
     if (result < 0 || wrong == 0) {
         return result;
     }
-    return wrong == 1
-               ? err_set(err, first.code, "%s", first.text)
-               : err_set(err, first.code, "%s; %d more objects of its schema are not unseen's", first.text, wrong - 1);
+    return wrong == 1 ? err_set(err, first.code, "%s", first.text)
+                      : err_set(err, first.code, "%s; and %d more in its schema", first.text, wrong - 1);
 }
 
 /* Each has pages of its own, or a change of one would be one of another. */
@@ -310,14 +316,16 @@ static int check_roots(struct db *db, struct err *err)
     return result;
 }
 
+/* Each of ours is there. */
 static int check_missing(struct wanted *w, struct err *err)
 {
     sqlite3_stmt *own = NULL, *has = NULL;
     int result = 0;
-    if (sqlite3_prepare_v2(w->memory, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema", -1, &own,
-                           NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(w->db->handle, "SELECT 1 FROM sqlite_schema WHERE type = ?1 AND name = ?2", -1, &has,
-                           NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(w->memory, ALL, -1, &own, NULL) != SQLITE_OK) {
+        return memory_error(w, err);
+    }
+    if (sqlite3_prepare_v2(w->db->handle, "SELECT type FROM sqlite_schema WHERE name = ?1 ORDER BY type <> ?2", -1,
+                           &has, NULL) != SQLITE_OK) {
         result = db_error(w->db, err, "its schema");
     }
     while (result == 0 && sqlite3_step(own) == SQLITE_ROW) {
@@ -325,11 +333,14 @@ static int check_missing(struct wanted *w, struct err *err)
         if (strcmp(o.type, "view") == 0 && views_is_ours(w->history, o.name)) {
             continue;
         }
-        sqlite3_bind_text(has, 1, o.type, -1, SQLITE_STATIC);
-        sqlite3_bind_text(has, 2, o.name, -1, SQLITE_STATIC);
+        sqlite3_bind_text(has, 1, o.name, -1, SQLITE_STATIC);
+        sqlite3_bind_text(has, 2, o.type, -1, SQLITE_STATIC);
         result = db_step(w->db, has, err);
+        if (result >= 0 && (result == 0 || strcmp(column(has, 0), o.type) != 0)) {
+            result = tell_missing(w, &o, result == 1 ? column(has, 0) : "", err);
+        }
+        result = result < 0 ? result : 0;
         sqlite3_reset(has);
-        result = result == 1 ? 0 : result == 0 ? tell_missing(w, &o, err) : result;
     }
     sqlite3_finalize(own);
     sqlite3_finalize(has);
@@ -359,9 +370,8 @@ int own_schema_check(struct db *db, bool history, const struct schema_step *step
 {
     struct wanted w = {.db = db, .history = history};
     int result = open_wanted(&w, steps, n_steps, err);
-    if (result == 0 &&
-        (result = compare_all(&w, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema", err)) == 0 &&
-        (result = check_missing(&w, err)) == 0 && (result = check_roots(db, err)) == 0) {
+    if (result == 0 && (result = check_missing(&w, err)) == 0 && (result = compare_all(&w, ALL, err)) == 0 &&
+        (result = check_roots(db, err)) == 0) {
         result = check_encoding(db, err);
     }
     return close_wanted(&w, result);
@@ -370,8 +380,5 @@ int own_schema_check(struct db *db, bool history, const struct schema_step *step
 int own_schema_meta(struct db *db, const struct schema_step *steps, struct err *err)
 {
     struct wanted w = {.db = db, .meta = strstr(steps[0].sql, "CREATE TABLE meta ")};
-    return compare_all(&w,
-                       "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema WHERE lower(name) = 'meta' "
-                       "OR lower(tbl_name) = 'meta'",
-                       err);
+    return compare_all(&w, ALL " WHERE lower(name) = 'meta' OR lower(tbl_name) = 'meta'", err);
 }
