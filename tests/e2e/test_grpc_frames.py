@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE
+from conftest import PATIENCE, peak_memory
 from unseen_grpc import (CALM, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, PING,
                          PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, Frames, Grpc, call_headers,
                          frame, header_block, message, messages)
@@ -480,6 +480,23 @@ def test_who_reads_no_reply_leaves_room_for_others(short, method):
                 assert list(others.ask("Filter", user="w", **about).items) == LARGE
             assert memory(c, "used") <= memory(c, "limit") // 2
     assert alive(short)
+
+
+def test_many_who_read_nothing(short):
+    """Forty connections, each with replies of five megabytes that it lets none of through."""
+    body = message(messages().FilterRequest(user="u", pools=["large"], reply="ITEMS").SerializeToString())
+    before = peak_memory(short)
+    peers = [Frames(short, settings=struct.pack(">HI", 4, 0)) for _ in range(40)]
+    for peer in peers:
+        for stream in range(1, 10, 2):
+            peer.call(stream, body)
+    with short.client() as c, Grpc(short) as others:
+        for n in range(20):
+            assert list(others.ask("Filter", user="w", items=["a"], reply="ITEMS").items) == ["a"]
+            assert memory(c, "used") <= memory(c, "limit")
+    assert peak_memory(short) - before < 64 * 1024 * 1024
+    for peer in peers:
+        peer.socket.close()
 
 
 def test_large_replies_come_to_who_reads_them(short):
