@@ -217,17 +217,18 @@ struct store_clock_change {
     bool set_back;
 };
 
-/* Told now and then while what was staged is read: how many rows were, and of how many at most. False: it must end. */
+/* Told now and then while what was staged is read, or its flush is waited for: how many rows were, and of how many at
+ * most. False: it must end. */
 typedef bool store_progress(void *arg, uint64_t rows, uint64_t of);
 
 /* Any thread may call any function, but a reader belongs to one thread at a time. */
 struct store_ops {
     /* Reads what the last run had staged. Whoever opened the store calls it once; it blocks as long as that takes. The
-     * store takes batches before and meanwhile, durably and in their order: until it has returned 0, record() and the
-     * functions from now() to publish() may be called, stats() and node->get() too, and nothing else, since no other
-     * answer would be whole. progress may be NULL. After an error (ERR_IO, ERR_CORRUPT, ERR_NOMEM, ERR_SYSTEM;
-     * ERR_CLOSED: progress has said so) only close() may follow, once nothing is handed in any more. NULL: an engine
-     * that has it all once it is open. */
+     * store takes batches before and meanwhile, durably and in their order, though it may answer none before it has
+     * read a part: until it has returned 0, record() and the functions from now() to publish() may be called, stats(),
+     * ring->look() and node->get() too, and nothing else, since no other answer would be whole. progress may be NULL.
+     * After an error (ERR_IO, ERR_CORRUPT, ERR_NOMEM, ERR_SYSTEM; ERR_CLOSED: progress has said so) only close() may
+     * follow, once nothing is handed in any more. NULL: an engine that has it all once it is open. */
     int (*recover)(struct store *s, store_progress *progress, void *arg, struct err *err);
 
     /* Takes the batch; batch->done() once durable or failed. err.code: ERR_BUSY, ERR_FULL, ERR_IO, ERR_READONLY,

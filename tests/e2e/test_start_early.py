@@ -227,3 +227,37 @@ def test_told_twice_to_stop_while_it_recovers(make_server):
     with server.client() as c:
         assert c.command("UNSEEN", "u1", "new", "late", "item1", "never") == [b"never"]
     assert server.stop() == 0
+
+
+def test_more_than_memory_holds(make_server):
+    """A start with less memory than what was staged takes flushes it in parts, while plays are taken. It ends amid that,
+    and again, and goes on where it was."""
+    flushed = "not all that was staged fits into memory"
+    server = make_server()
+    assert server.stop() == 0
+    stage(server)
+    server.options["staging_memory"] = "4MiB"
+    for life, number in enumerate((signal.SIGKILL, signal.SIGTERM)):
+        with held(server, STALL) as c:
+            assert taken(c, "PLAYED", "u1", f"new{life}") == 1
+            said = server.log().count(flushed)
+            go_on(c)
+            deadline = time.monotonic() + PATIENCE
+            while server.log().count(flushed) < said + 2:
+                assert time.monotonic() < deadline and server.alive(), server.log()
+                time.sleep(0.01)
+            server.process.send_signal(number)
+            assert server.process.wait(PATIENCE) in (0, -signal.SIGKILL), server.log()
+    left = int(server.sqlite("staging.db", "SELECT count(*) FROM staged"))
+    assert left < ROWS
+    server.start()
+    asked = [f"item{i}" for i in range(7, ROWS, 1000)]
+    with server.client() as c:
+        assert c.command("UNSEEN", "u7", *asked, "never") == [b"never"]
+        assert c.command("UNSEEN", "u1", "new0", "new1", "item1", "never") == [b"never"]
+        c.command("RING", "FLUSH")
+        assert c.command("UNSEEN", "u7", *asked, "never") == [b"never"]
+        assert c.command("FORGET", "u7") == 1
+        assert len(c.command("UNSEEN", "u7", *asked)) == len(asked)
+    assert server.stop() == 0
+    assert run("check", "--data", server.data).returncode == 0

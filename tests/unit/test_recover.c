@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "store/bulk.h"
+#include "tests/lib/random.h"
 #include "tests/lib/store_calls.h"
 
 /* Ids far apart make few rows a large slot, which threads read. */
@@ -29,9 +30,35 @@ struct between {
     bool lower; /* progress went back, or beyond its end */
 };
 
+/* While the open slot itself is read, a play waits until it is. */
+static bool answers(struct store_fixture *f)
+{
+    struct store_ring ring;
+    f->store->ring->look(f->store, &ring);
+    return ring.slots[ring.open].state == SLOT_OPEN;
+}
+
 static void record_one(struct between *b)
 {
-    b->recorded = record_at(b->f, STORE_PLAY, clock_wall_ms(), b->user, "between");
+    b->recorded = answers(b->f) ? record_at(b->f, STORE_PLAY, clock_wall_ms(), b->user, "between") : 1;
+}
+
+static struct store_batch waiting;
+static int answered;
+
+static void hand_in(struct between *b)
+{
+    answered = 0;
+    waiting = (struct store_batch){.owner = &answered, .done = batch_done};
+    add(&waiting, STORE_PLAY, clock_wall_ms(), b->user, "between");
+    b->f->store->ops->record(b->f->store, &waiting);
+}
+
+static void expect_answer(int code)
+{
+    wait_flag(&answered);
+    assert_int_equal(waiting.err.code, code);
+    buf_free(&waiting.bytes);
 }
 
 static bool on_progress(void *arg, uint64_t rows, uint64_t of)
@@ -151,23 +178,35 @@ static void test_killed_while_it_recovers(void **state)
     struct store_fixture *f = *state;
     char user[16];
     enum { KILLS = 9 };
+    bool taken[KILLS];
     stage_old(f);
     for (int i = 0; i < KILLS; i++) {
         begin(f);
         snprintf(user, sizeof user, "k%d", i);
-        assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), user, "between"), 0);
+        struct between b = {.f = f, .user = user};
+        taken[i] = answers(f);
+        if (taken[i]) {
+            record_one(&b);
+            assert_int_equal(b.recorded, 0);
+        } else {
+            hand_in(&b);
+        }
         vfs_fault_freeze(true);
         f->store->ops->close(f->store);
         vfs_fault_heal();
+        if (!taken[i]) {
+            expect_answer(ERR_CLOSED);
+        }
     }
+    assert_true(taken[0] && !taken[KILLS - 1]);
     begin(f);
-    struct between b = {.act = record_one, .user = "last"};
+    struct between b = {.act = hand_in, .user = "last"};
     recover(f, &b);
-    assert_int_equal(b.recorded, 0);
+    expect_answer(0);
     for (int again = 0; again < 2; again++) {
         for (int i = 0; i < KILLS; i++) {
             snprintf(user, sizeof user, "k%d", i);
-            assert_true(seen(f, user, "between"));
+            assert_int_equal(seen(f, user, "between"), taken[i]);
         }
         assert_true(seen(f, "last", "between"));
         expect_all(f);
@@ -196,6 +235,7 @@ static void test_stopped_while_it_recovers(void **state)
     struct store_fixture *f = *state;
     char user[16];
     int stops = 0;
+    bool taken[OLD] = {false};
     stage_old(f);
     stage(f, 5, INT64_C(1) << 33, 20);
     for (int stopped = 1; stopped == 1; stops += stopped) {
@@ -205,7 +245,8 @@ static void test_stopped_while_it_recovers(void **state)
         begin(f);
         int rc = f->store->ops->recover(f->store, on_progress, &b, &err);
         assert_int_equal(rc, err.code);
-        assert_int_equal(b.recorded, 0);
+        taken[stops] = b.recorded == 0;
+        assert_true(taken[stops] || b.recorded == 1);
         stopped = rc < 0;
         if (stopped) {
             assert_int_equal(rc, ERR_CLOSED);
@@ -219,7 +260,7 @@ static void test_stopped_while_it_recovers(void **state)
     for (int again = 0; again < 2; again++) {
         for (int i = 0; i <= stops; i++) {
             snprintf(user, sizeof user, "k%d", i);
-            assert_true(seen(f, user, "between"));
+            assert_int_equal(seen(f, user, "between"), taken[i]);
         }
         expect_all(f);
         assert_int_equal(flush(f), 0);
@@ -264,39 +305,262 @@ static void test_forget_of_both(void **state)
 
 /* --- memory --- */
 
-static struct store_batch waiting;
-static int answered;
+/* A start that may hold few rows at once. */
+enum { SMALL = 256 * 1024, USERS = 40, ITEMS = 60 };
 
-/* What is not read yet counts: the batch waits. */
-static void try_without_room(struct between *b)
+struct life {
+    struct store_fixture *f;
+    int told, stop; /* stop: the word at which it is killed; 0: at none */
+    uint64_t most;  /* of memory that closed slots took */
+    int recorded;   /* the code of a play at the first word */
+};
+
+static void note_memory(struct life *life)
 {
-    waiting = (struct store_batch){.owner = &answered, .done = batch_done};
-    add(&waiting, STORE_PLAY, clock_wall_ms(), "u7", "between");
-    b->f->store->ops->record(b->f->store, &waiting);
-    struct store_stats now;
-    do { /* until the stager has taken it, and holds it */
-        b->f->store->ops->stats(b->f->store, &now);
-    } while (now.queue_messages != 1);
-    b->recorded = is_raised(&answered);
+    struct store_ring ring;
+    life->f->store->ring->look(life->f->store, &ring);
+    uint64_t closed = ring.memory;
+    for (int i = 0; i < ring.n_slots; i++) {
+        closed -= ring.slots[i].state == SLOT_OPEN ? ring.slots[i].bytes : 0;
+    }
+    life->most = closed > life->most ? closed : life->most;
 }
 
-static void test_memory_of_what_is_not_read(void **state)
+static bool on_life(void *arg, uint64_t rows, uint64_t of)
+{
+    struct life *life = arg;
+    assert_true(rows <= of);
+    note_memory(life);
+    if (life->told == 0) {
+        struct between b = {.f = life->f, .user = "x"};
+        record_one(&b);
+        life->recorded = b.recorded;
+    }
+    clock_test_advance(10 * 1000); /* for what is tried again */
+    if (++life->told == life->stop) {
+        vfs_fault_freeze(true);
+        return false;
+    }
+    return true;
+}
+
+static struct vfs_rule begin_rule; /* from then on; without an operation: none */
+
+/* Returns whether it has recovered; else it was killed. */
+static bool live(struct life *life)
+{
+    struct store_fixture *f = life->f;
+    struct err err = {0};
+    begin(f);
+    if (begin_rule.ops != 0) {
+        vfs_fault_add(&begin_rule);
+    }
+    int rc = f->store->ops->recover(f->store, on_life, life, &err);
+    if (rc < 0) {
+        assert_true(rc == ERR_CLOSED || begin_rule.ops != 0);
+        f->store->ops->close(f->store);
+        f->store = NULL;
+    }
+    vfs_fault_heal();
+    if (rc == 0 && f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    return rc == 0;
+}
+
+static int64_t late_ms; /* of plays that are past retention */
+
+static void draw(struct store_fixture *f, uint64_t *random, int n)
+{
+    char user[16], item[16];
+    for (int i = 0; i < n; i++) {
+        int done = 0;
+        struct store_batch batch = {.done = batch_done, .owner = &done};
+        for (int k = 0; k < 50; k++) {
+            uint64_t r = random_next(random);
+            snprintf(user, sizeof user, "u%d", (int)(r % USERS));
+            snprintf(item, sizeof item, "i%d", (int)(r / USERS % ITEMS));
+            int64_t at = r >> 60 == 0 ? late_ms : START - (int64_t)(r >> 40 & 1) * 40 * DAY_MS;
+            add(&batch, r >> 50 & 1 ? STORE_DELIVERY : STORE_PLAY, at, user, item);
+        }
+        f->store->ops->record(f->store, &batch);
+        wait_flag(&done);
+        assert_int_equal(batch.err.code, 0);
+        buf_free(&batch.bytes);
+        if (i % 4 == 0) {
+            uint64_t r = random_next(random);
+            snprintf(user, sizeof user, "u%d", (int)(r % USERS));
+            snprintf(item, sizeof item, "i%d", (int)(r / USERS % ITEMS));
+            assert_true(forget(f, user, r >> 40 & 3 ? item : NULL) >= 0);
+        }
+    }
+}
+
+/* Some of it in history, the rest in some tables of three slots, or of all. */
+static void draw_folder(struct store_fixture *f, uint64_t seed, int slots)
+{
+    uint64_t random = seed;
+    late_ms = START - 300 * (int64_t)DAY_MS;
+    draw(f, &random, 20);
+    assert_int_equal(flush(f), 0);
+    draw(f, &random, 100);
+    kill_store(f);
+    int64_t from = ask(f, "staging", "SELECT min(id) FROM staged_1");
+    for (int i = 0; i < slots; i++) {
+        char sql[256];
+        int slot = (i + 2) % 6;
+        if (slot == 1) {
+            continue; /* the last rows stay where they are */
+        }
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO staged_%d SELECT * FROM staged_1 WHERE id < %" PRId64 "; DELETE FROM staged_1 WHERE id < "
+                 "%" PRId64,
+                 slot, from + (i + 1) * 4500 / slots, from + (i + 1) * 4500 / slots);
+        damage(f, "staging", sql);
+    }
+}
+
+static struct store_fixture *copy_of(struct store_fixture *f)
+{
+    struct store_fixture *copy = store_fixture_new("copy");
+    static const char *const names[] = {"staging.db", "staging.db-wal", "history.db", "history.db-wal"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        copy_file(f->cfg.data, names[i], copy->cfg.data, names[i]);
+    }
+    return copy;
+}
+
+static void compare_user(struct store_fixture *f, struct store_fixture *copy, const char *user)
+{
+    struct store_view a, b;
+    struct err err = {0};
+    assert_int_equal(load(f, f->reader, user, &a, &err), 0);
+    assert_int_equal(load(copy, copy->reader, user, &b, &err), 0);
+    assert_int_equal(a.known, b.known);
+    for (int i = 0; i < ITEMS; i++) {
+        char item[16];
+        snprintf(item, sizeof item, "i%d", i);
+        if (in_view(&a, item) != in_view(&b, item)) {
+            fail_msg("%s %s: %d, expected %d", user, item, in_view(&a, item), in_view(&b, item));
+        }
+    }
+    assert_int_equal(a.n_deliveries, b.n_deliveries);
+    for (size_t i = 0; i < a.n_deliveries; i++) {
+        assert_int_equal(a.deliveries[i].id, b.deliveries[i].id);
+        assert_int_equal(a.deliveries[i].hash, b.deliveries[i].hash);
+    }
+}
+
+static void compare(struct store_fixture *f, struct store_fixture *copy)
+{
+    for (int i = 0; i < USERS; i++) {
+        char user[16];
+        snprintf(user, sizeof user, "u%d", i);
+        compare_user(f, copy, user);
+    }
+}
+
+/* Of f, once it has recovered in little memory, against its copy, which had enough. */
+static void expect_same(struct store_fixture *f, struct store_fixture *copy)
+{
+    assert_int_equal(flush(copy), 0); /* what is past retention shows until it is flushed */
+    assert_int_equal(flush(f), 0);
+    compare(f, copy);
+    close_store(f);
+    open_store(f);
+    compare(f, copy);
+    store_fixture_free(copy);
+    assert_true(stats(f).disk_bytes > 0);
+    close_store(f);
+    expect_problem(f, NULL);
+}
+
+static void test_little_memory(void **state)
+{
+    struct store_fixture *f = *state;
+    draw_folder(f, 1, 3);
+    struct store_fixture *copy = copy_of(f);
+    int64_t rows = ask(f, "staging", "SELECT count(*) FROM staged");
+    open_store(copy);
+    f->cfg.staging_memory = SMALL;
+    struct life life = {.f = f};
+    assert_true(live(&life));
+    assert_true(stats(f).flushes > 2);
+    assert_int_equal(stats(f).recovered_rows, rows);
+    assert_true(ask(f, "staging", "SELECT count(*) FROM staged") < rows / 2);
+    expect_same(f, copy);
+}
+
+/* No slot is empty: the open one is flushed in parts, too, before plays are taken. */
+static void test_little_memory_and_no_slot_empty(void **state)
+{
+    struct store_fixture *f = *state;
+    draw_folder(f, 2, 6);
+    struct store_fixture *copy = copy_of(f);
+    open_store(copy);
+    f->cfg.staging_memory = SMALL / 2;
+    struct life life = {.f = f};
+    assert_true(live(&life));
+    assert_true(stats(f).flushes > 2);
+    expect_same(f, copy);
+}
+
+/* Killed at one word of progress after the other, in each life at a later one. */
+static void test_little_memory_and_kills(void **state)
+{
+    struct store_fixture *f = *state;
+    draw_folder(f, 3, 3);
+    struct store_fixture *copy = copy_of(f);
+    open_store(copy);
+    f->cfg.staging_memory = SMALL;
+    struct life life = {.f = f};
+    do {
+        life.told = 0;
+        life.stop++;
+    } while (!live(&life));
+    assert_true(life.stop > 5);
+    expect_same(f, copy);
+}
+
+/* Whatever is written fails once, or from then on until it is killed. */
+static void test_little_memory_and_errors(void **state)
+{
+    struct store_fixture *f = *state;
+    draw_folder(f, 4, 2);
+    struct store_fixture *copy = copy_of(f);
+    open_store(copy);
+    f->cfg.staging_memory = SMALL;
+    struct life life = {.f = f};
+    for (uint64_t nth = 1; nth < 400; nth += nth / 4 + 1) {
+        life.told = 0;
+        life.stop = 12;
+        begin_rule = (struct vfs_rule){VFS_CHANGE, nth % 2 ? "history" : "", nth, nth % 3 == 0, VFS_FULL};
+        if (live(&life)) {
+            close_store(f);
+        }
+    }
+    begin_rule = (struct vfs_rule){0};
+    life.told = life.stop = 0;
+    assert_true(live(&life));
+    expect_same(f, copy);
+}
+
+/* Plays are taken at once, however much was staged, as long as they take less than half of the memory. */
+static void test_plays_beside_little_memory(void **state)
 {
     struct store_fixture *f = *state;
     close_store(f);
-    for (int slot = 1; slot < 4; slot++) { /* 20 MiB of ids */
-        stage(f, slot, (slot + 1) * (INT64_C(1) << 33), 150000);
+    for (int slot = 1; slot < 4; slot++) { /* 5.5 MiB of ids */
+        stage(f, slot, (slot + 1) * (INT64_C(1) << 33), 40000);
     }
-    f->cfg.staging_memory = 16 << 20;
-    begin(f);
-    answered = 0;
-    struct between b = {.act = try_without_room};
-    recover(f, &b);
-    assert_int_equal(b.recorded, 0);
-    wait_flag(&answered); /* once a slot is flushed */
-    assert_int_equal(waiting.err.code, 0);
-    assert_true(seen(f, "u7", "between"));
-    buf_free(&waiting.bytes);
+    f->cfg.staging_memory = 4 << 20;
+    struct life life = {.f = f};
+    assert_true(live(&life));
+    assert_int_equal(life.recorded, 0);
+    assert_true(life.most < (2 << 20) + (1 << 20)); /* an index grows by 1 MiB at once */
+    assert_true(stats(f).flushes > 0);
+    assert_true(seen(f, "x", "between"));
+    assert_true(seen(f, "u7", "i7") && seen(f, "u49", "i39999"));
 }
 
 /* --- what fails --- */
@@ -310,7 +574,9 @@ static void test_a_read_fails(void **state)
     for (uint64_t nth = 1; failed == 0 || err.code < 0; nth++) {
         err = (struct err){0};
         begin(f);
-        assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u7", "before"), 0);
+        if (answers(f)) {
+            assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u7", "before"), 0);
+        }
         rule(VFS_READ, "staging.db", nth, true, VFS_EIO);
         int rc = f->store->ops->recover(f->store, NULL, NULL, &err);
         assert_int_equal(rc, err.code);
@@ -359,9 +625,9 @@ static void test_no_slot_is_empty(void **state)
         stage(f, slot, (slot + 1) * (INT64_C(1) << 33), slot == 3 ? OLD : 10);
     }
     begin(f);
-    struct between b = {.act = record_one, .user = "u7"};
+    struct between b = {.act = hand_in, .user = "u7"};
     recover(f, &b);
-    assert_int_equal(b.recorded, 0);
+    expect_answer(0);
     assert_true(seen(f, "u7", "between"));
     expect_all(f);
     assert_int_equal(stats(f).recovered_rows, OLD + 10 * (slots - 1));
@@ -381,7 +647,11 @@ int main(int argc, char **argv)
         TEST(test_stopped_while_it_recovers),
         TEST(test_order_of_deliveries),
         TEST(test_forget_of_both),
-        TEST(test_memory_of_what_is_not_read),
+        TEST(test_little_memory),
+        TEST(test_little_memory_and_no_slot_empty),
+        TEST(test_little_memory_and_kills),
+        TEST(test_little_memory_and_errors),
+        TEST(test_plays_beside_little_memory),
         TEST(test_a_read_fails),
         TEST(test_rows_that_cannot_be_read),
         TEST(test_no_slot_is_empty),

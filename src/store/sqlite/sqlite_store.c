@@ -255,6 +255,7 @@ static void free_store(struct sqlite_store *s)
     pthread_mutex_destroy(&s->backup_mutex);
     pthread_mutex_destroy(&s->bulk_mutex);
     pthread_cond_destroy(&s->bulk_wake);
+    pthread_cond_destroy(&s->came_back);
     free(s);
 }
 
@@ -304,7 +305,7 @@ static int store_recover(struct store *base, store_progress *progress, void *arg
 {
     struct sqlite_store *s = sqlite_store(base);
     int64_t started = clock_stopwatch_us();
-    int result = recover_rest(s, progress, arg, err);
+    int result = recover_all(s, progress, arg, err);
     if (result < 0) {
         return result;
     }
@@ -312,7 +313,7 @@ static int store_recover(struct store *base, store_progress *progress, void *arg
     atomic_store(&s->counters.recovery_us, took);
     log_info("staging recovered", "rows=%" PRIu64 " ms=%" PRIu64, atomic_load(&s->counters.recovered_rows),
              took / 1000);
-    return historian_start(s, err);
+    return s->historian.running ? 0 : historian_start(s, err);
 }
 
 static const struct store_ops sqlite_ops = {
@@ -377,6 +378,12 @@ static const struct store_sessions_ops sessions_ops = {
     .take = kept_take,
 };
 
+/* It needs an open slot: one with rows is read before, and starts it then. */
+static int start_stager(struct sqlite_store *s, struct err *err)
+{
+    return slots_state(s, s->open) == SLOT_OPEN ? stager_start(s, err) : 0;
+}
+
 int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
                       struct err *err)
 {
@@ -425,6 +432,7 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
     pthread_mutex_init(&s->backup_mutex, NULL);
     pthread_mutex_init(&s->bulk_mutex, NULL);
     pthread_cond_init(&s->bulk_wake, NULL);
+    pthread_cond_init(&s->came_back, NULL);
     thread_queue_init(&s->stager.queue);
     thread_queue_init(&s->historian.queue);
     s->figures_pin.store = s;
@@ -446,7 +454,7 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
         (result = time_start(s, built_ms, err)) < 0 || (result = slots_begin(s, err)) < 0 ||
         (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
         (result = positions_open(s, err)) < 0 || (result = node_open(s, err)) < 0 ||
-        (result = forgets_open(s, err)) < 0 || (result = stager_start(s, err)) < 0) {
+        (result = forgets_open(s, err)) < 0 || (result = start_stager(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;

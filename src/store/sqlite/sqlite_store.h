@@ -17,8 +17,9 @@ struct sqlite_store_options {
 const char *sqlite_store_library_version(void);
 
 /* Takes the folder's lock (creating the folder), opens or upgrades both files, and starts the stager, so that batches
- * are taken: ops->recover() must follow. cfg must outlive the store. Returns 0, or ERR_LOCKED, ERR_VERSION,
- * ERR_CORRUPT, ERR_SEED, ERR_READONLY, ERR_IO ... with one sentence that says what and where. */
+ * are taken; if no slot is empty they wait until one is read. ops->recover() must follow. cfg must outlive the store.
+ * Returns 0, or ERR_LOCKED, ERR_VERSION, ERR_CORRUPT, ERR_SEED, ERR_READONLY, ERR_IO ... with one sentence that says
+ * what and where. */
 int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
                        struct err *err);
 

@@ -5,7 +5,7 @@
  *   the stager     staging/: the only writer of staging.db
  *   the historian  history/: the only writer of history.db
  *   recovery       at a start: reads what was staged (staging/recover.c) while the stager takes batches; the historian
- *                  begins behind that
+ *                  begins behind that, or as soon as not all of it fits into memory
  *   a backup's     admin/backup*.c: a thread for as long as it runs, which reads staging.db and owns the copy; the
  *                  historian's connection copies history.db
  *   any other      read/, and the functions of store_ops, which leave a message and return
@@ -15,6 +15,9 @@
  *
  *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
  *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
+ *
+ * But a CLOSED slot whose rows are still being read is the recovery's alone (slot.reading). One of which only a part is
+ * read goes the same way, and at its end back to the recovery: EMPTYING -> CLOSED.
  *
  * Locks: a queue's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows; backup_mutex
  * what a backup's thread shares with others; bulk_mutex how a bulk load's merge ended. None is held while another is
@@ -67,7 +70,7 @@ enum store_wants {
     WANTS_CLOCK,     /* an administrator says what time it is */
     WANTS_POOL,      /* a pool changes */
     WANTS_MEMO,      /* a small value to be kept */
-    WANTS_RECOVERED, /* all slots are read, by a thread that may not write */
+    WANTS_RECOVERED, /* what is read at a start has rows to be set aside, or all of it is read */
 };
 
 enum { FORGET_COUNTERS = 4096 };
@@ -154,7 +157,8 @@ struct sqlite_store {
     _Atomic bool disk_low;           /* less than min_free is left */
     _Atomic bool loading;            /* a bulk load is under way */
     _Atomic bool recovering;         /* rows of the last run are not read yet */
-    _Atomic uint64_t unread_bytes;   /* of memory that those may take, about */
+    _Atomic uint64_t claimed_bytes;  /* of memory that closed slots may come to take with those, about */
+    _Atomic uint64_t read_quarters;  /* of staging_memory, about: as many times as that was read */
     _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
     _Atomic uint64_t merged_bytes;   /* of the index of the slot being flushed, or flushed last: what is merged */
     _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
@@ -185,6 +189,7 @@ struct sqlite_store {
     struct position_set *positions;
     struct tombstones *tombstones;
     struct recovery *recovery; /* NULL: it has ended */
+    pthread_cond_t came_back;  /* with ring_mutex: a slot is the recovery's again */
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */

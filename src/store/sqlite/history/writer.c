@@ -1,4 +1,4 @@
-/* The historian: the one thread that writes history.db, at a lower priority than the others.
+/* The historian: the one thread that writes history.db, at a lower priority than the others, but at a start.
  *
  * It looks at the slots, then takes its queue, then does one step, a transaction of a few milliseconds, and begins
  * again. In this order a forget is always carried out before a newer row is merged, because the stager sends it before
@@ -36,7 +36,7 @@ static void set_failed(struct sqlite_store *s, int slot, const struct err *error
     struct flush_job *job = &s->historian.jobs[slot];
     job->retry_mono_ms = slots_set_stuck(s, slot, SLOT_FAILED, error->text, job->failures);
     log_error("flush failed", "slot=%d failures=%u ranges=%zu retry_s=%" PRId64 " error=%s", slot, job->failures,
-              job->failed.n, ring_retry_delay_ms(job->failures) / 1000, log_quote_str(error->text));
+              job->failed.n, slots_retry_delay_ms(s, job->failures) / 1000, log_quote_str(error->text));
 }
 
 static void end_flush(struct sqlite_store *s, int slot)
@@ -63,7 +63,8 @@ static int due_slot(struct sqlite_store *s)
             waiting = i;
             break;
         }
-        bool due = state == SLOT_CLOSED || (state == SLOT_FAILED && now >= s->historian.jobs[i].retry_mono_ms);
+        bool due = (state == SLOT_CLOSED && s->slots[i].reading != SLOT_READING) ||
+                   (state == SLOT_FAILED && now >= s->historian.jobs[i].retry_mono_ms);
         if (due && (waiting < 0 || s->slots[i].info.since_ms < s->slots[waiting].info.since_ms)) {
             waiting = i;
         }
@@ -282,6 +283,9 @@ static bool work(struct sqlite_store *s, int slot)
         work_bulk(s);
         return true;
     }
+    if (atomic_load(&s->recovering)) {
+        return imported; /* nights have time */
+    }
     return imported || work_sweep(s) || work_seal(s);
 }
 
@@ -312,20 +316,30 @@ static void refuse_rest(struct sqlite_store *s)
     }
 }
 
+/* Not as long as a start waits for flushes. */
+static bool enter_background(struct sqlite_store *s)
+{
+    if (atomic_load(&s->recovering)) {
+        return false;
+    }
+    if (background_enter(NICE, BACKGROUND_SLICE_LONG_MS) < 0) {
+        log_debug("can't lower the historian's priority", "errno=%d", errno);
+    }
+    return true;
+}
+
 static void *historian_main(void *arg)
 {
     struct sqlite_store *s = arg;
     struct historian *h = &s->historian;
-    if (background_enter(NICE, BACKGROUND_SLICE_LONG_MS) < 0) {
-        log_debug("can't lower the historian's priority", "errno=%d", errno);
-    }
-    bool more = false;
+    bool more = false, background = false;
     heartbeat_begin(&h->queue.heartbeat, "historian");
     for (;;) {
         bool stop = more ? thread_queue_stopped(&h->queue)
                     : h->paused
                         ? thread_queue_wait_real(&h->queue, PAUSE_WAIT_MS) /* for a reader to end its snapshot */
                         : thread_queue_wait(&h->queue, IDLE_WAIT_MS);
+        background = background || enter_background(s);
         notice_turn(s);
         notice_retention(s);
         int slot = due_slot(s);

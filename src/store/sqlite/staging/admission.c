@@ -26,7 +26,8 @@ void stager_look_at_memory(struct sqlite_store *s, bool tell_anew)
     struct stager *st = &s->stager;
     uint64_t limit = (uint64_t)config_now(s->cfg)->staging_memory;
     enum ring_memory before = st->memory;
-    st->memory = ring_memory(&st->pressure, slots_bytes(s), limit, st->slots_freed,
+    uint64_t freed = st->slots_freed + atomic_load_explicit(&s->read_quarters, memory_order_relaxed);
+    st->memory = ring_memory(&st->pressure, slots_bytes(s), limit, freed,
                              atomic_load_explicit(&s->merged_bytes, memory_order_relaxed), clock_mono_ms());
     if (st->memory == RING_REFUSE && (tell_anew || before != RING_REFUSE)) {
         refuse(s, limit);

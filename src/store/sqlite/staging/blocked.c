@@ -112,16 +112,14 @@ static void blocked_by_slot(struct sqlite_store *s, char *out, size_t size)
 void blocked_describe(struct sqlite_store *s, char *out, size_t size)
 {
     out[0] = '\0';
-    if (atomic_load(&s->recovering)) {
-        snprintf(out, size, "what was staged before the start is still being read; it ends when that does");
-        return;
-    }
     if (atomic_load(&s->wal_full)) {
         blocked_by_reader(s, out, size);
         return;
     }
     blocked_by_slot(s, out, size);
-    if (out[0] == '\0') {
+    if (out[0] == '\0' && atomic_load(&s->recovering)) {
+        snprintf(out, size, "what was staged before the start is still being read; it ends when that does");
+    } else if (out[0] == '\0') {
         snprintf(out, size, "%s",
                  atomic_load(&s->loading) ? "a load is under way; it ends when that does"
                                           : "no slot was flushed yet; RING shows them");

@@ -51,7 +51,7 @@ void parts_reset(struct slot_parts *p)
     }
     p->at = p->emptied = 0;
     p->overlap = false;
-    p->last = 0;
+    p->last = p->read = 0;
 }
 
 int parts_of(const struct slot_parts *p, uint64_t id)

@@ -36,6 +36,7 @@ struct slot_parts {
     int emptied;                    /* those below hold nothing any more */
     bool overlap;                   /* a row may be in another part than its id says */
     uint64_t last;                  /* at start: the highest id found so far */
+    uint64_t read;                  /* at start: ids of `at` up to it are read, others not yet; 0: all are */
     uint64_t first[SLOT_PARTS_MAX]; /* the lowest id of those up to `at`; 0: it has none */
 };
 

@@ -13,7 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANGE = SLOT_BATCH * SLOT_AHEAD / 2 /* ids */ };
+enum {
+    RANGE = SLOT_BATCH * SLOT_AHEAD / 2, /* ids */
+    CACHE = -256,                        /* KiB of a thread's SQLite: no page is read twice */
+};
 
 struct reader {
     struct slot_stream *stream;
@@ -76,6 +79,7 @@ static void begin_batch(const struct reader *r, struct slot_batch *batch)
 {
     batch->n = batch->bytes = 0;
     batch->range = r->range;
+    batch->table = r->table;
 }
 
 static void end_batch(struct reader *r, struct slot_batch *batch, bool range_ends)
@@ -258,7 +262,8 @@ static void *reader_main(void *arg)
     struct err err = {0};
     int result = db_open(&r->own, stream->folder, "staging", stream->db->vfs, DB_READ, &err);
     if (result == 0) {
-        if ((result = add_function(r, &err)) == 0 && (result = db_begin_read(r->db, &err)) == 0) {
+        if ((result = add_function(r, &err)) == 0 && (result = db_pragma(r->db, "cache_size", CACHE, &err)) == 0 &&
+            (result = db_begin_read(r->db, &err)) == 0) {
             result = db_end_read(r->db, read_all(r, &err), &err);
         }
         db_close(&r->own);

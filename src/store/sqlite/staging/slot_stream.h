@@ -25,6 +25,8 @@ struct slot_batch {
     struct staged_row at[SLOT_BATCH]; /* with a problem only the id is set */
     const char *problem[SLOT_BATCH];  /* what makes it a row that was never written; NULL: nothing */
 
+    int table; /* that they are of, as it was handed in: 0, 1 ... */
+
     /* the stream's own */
     int64_t range;
     bool range_ends;

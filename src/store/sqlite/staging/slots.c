@@ -4,7 +4,7 @@
  * this order: the historian has merged it and made that durable (state EMPTYING); its rows are deleted up to the last
  * id, table by table, each a transaction of its own, so that writers wait for one at most; then its index is unlinked,
  * whole. A crash in between leaves rows that are merged once more at the next start, which is harmless: merging is a
- * union.
+ * union. A slot of which a start has read only a part goes through the same, and is the recovery's again at the end.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +18,10 @@
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
-enum { ROOM_RETRY_MS = 60 * 1000 /* after the open slot got no further tables */ };
+enum {
+    ROOM_RETRY_MS = 60 * 1000,     /* after the open slot got no further tables */
+    STARTING_RETRY_MS = 10 * 1000, /* of a flush that the recovery may wait for */
+};
 
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
 {
@@ -39,10 +42,16 @@ void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state sta
     pthread_mutex_unlock(&s->ring_mutex);
 }
 
+int64_t slots_retry_delay_ms(struct sqlite_store *s, unsigned failures)
+{
+    int64_t delay = ring_retry_delay_ms(failures);
+    return delay > STARTING_RETRY_MS && atomic_load(&s->recovering) ? STARTING_RETRY_MS : delay;
+}
+
 int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error,
                         unsigned failures)
 {
-    int64_t delay = ring_retry_delay_ms(failures);
+    int64_t delay = slots_retry_delay_ms(s, failures);
     int64_t wall;
     int64_t mono;
     clock_both_ms(&wall, &mono);
@@ -66,14 +75,32 @@ enum store_slot_state slots_state(struct sqlite_store *s, int slot)
 
 uint64_t slots_bytes(struct sqlite_store *s)
 {
-    uint64_t bytes = atomic_load_explicit(&s->unread_bytes, memory_order_relaxed);
+    uint64_t open = 0, closed = 0, claimed = atomic_load_explicit(&s->claimed_bytes, memory_order_relaxed);
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         struct staged *index =
             atomic_load_explicit(&s->slots[i].index, memory_order_acquire); /* perhaps the recovery's */
         if (index != NULL) {
-            bytes += staged_bytes(index);
+            *(i == s->open ? &open : &closed) += staged_bytes(index);
         }
     }
+    return open + (closed > claimed ? closed : claimed);
+}
+
+uint64_t slots_closed_bytes(struct sqlite_store *s)
+{
+    struct store_reader *pin = &s->figures_pin; /* the stager may discard one */
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&s->ring_mutex);
+    int open = s->slots[s->open].info.state == SLOT_OPEN ? s->open : -1;
+    pthread_mutex_unlock(&s->ring_mutex);
+    pthread_mutex_lock(&s->figures_mutex);
+    atomic_fetch_add(&pin->pin, 1);
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        const struct staged *index = i == open ? NULL : atomic_load(&s->slots[i].index);
+        bytes += index != NULL ? staged_bytes(index) : 0;
+    }
+    atomic_fetch_add(&pin->pin, 1);
+    pthread_mutex_unlock(&s->figures_mutex);
     return bytes;
 }
 
@@ -242,19 +269,63 @@ int slots_begin(struct sqlite_store *s, struct err *err)
     if ((result = save_turn(s, open, err)) < 0) {
         return result;
     }
-    if (!empty[n]) {
-        result = recover_now(s, n, err);
-    } else {
-        struct staged *index = staged_new(s->stager.next_id);
-        if (index == NULL) {
-            return err_set(err, ERR_NOMEM, "out of memory");
-        }
-        start_slot(s, n, index);
+    if (!empty[n]) { /* it is read first */
+        s->turn = open;
+        s->open = n;
+        return 0;
     }
-    if (result == 0) {
-        announce_open(s, n, open);
+    struct staged *index = staged_new(s->stager.next_id);
+    if (index == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
     }
-    return result;
+    start_slot(s, n, index);
+    announce_open(s, n, open);
+    return 0;
+}
+
+/* --- with the recovery --- */
+
+static void set_reading(struct sqlite_store *s, int slot, enum slot_reading reading)
+{
+    pthread_mutex_lock(&s->ring_mutex);
+    s->slots[slot].reading = reading;
+    pthread_mutex_unlock(&s->ring_mutex);
+}
+
+/* Emptied as far as it was read. */
+static void give_back(struct sqlite_store *s, int slot)
+{
+    struct store_slot *info = &s->slots[slot].info;
+    int64_t wall = clock_wall_ms();
+    s->slots[slot].parts.emptied = s->slots[slot].parts.at;
+    pthread_mutex_lock(&s->ring_mutex);
+    info->state = SLOT_CLOSED;
+    info->since_ms = wall;
+    s->slots[slot].reading = SLOT_READING;
+    pthread_cond_signal(&s->came_back);
+    pthread_mutex_unlock(&s->ring_mutex);
+}
+
+enum slot_reading slots_reading(struct sqlite_store *s, int slot)
+{
+    pthread_mutex_lock(&s->ring_mutex);
+    enum slot_reading reading = s->slots[slot].reading;
+    pthread_mutex_unlock(&s->ring_mutex);
+    return reading;
+}
+
+void slots_hand_over(struct sqlite_store *s, int slot, enum slot_reading reading)
+{
+    set_reading(s, slot, reading);
+    if (reading == SLOT_READ_ON) { /* others wait until the historian looks for them */
+        thread_queue_wake(&s->historian.queue);
+    }
+}
+
+void slots_open_read(struct sqlite_store *s)
+{
+    announce_open(s, s->open, s->turn);
+    set_reading(s, s->open, SLOT_READ);
 }
 
 int slots_turn(struct sqlite_store *s, bool early, struct err *err)
@@ -328,6 +399,13 @@ void slots_make_room(struct sqlite_store *s, uint64_t rows)
 
 /* --- emptying --- */
 
+/* Of the last part perhaps not all is merged. */
+static uint64_t last_merged(const struct slot *slot)
+{
+    const struct slot_parts *parts = &slot->parts;
+    return parts->emptied == parts->at && parts->read > 0 ? parts->read : slot->last_id;
+}
+
 /* Of the slot's next part, in a transaction. 1: there is more, 0: the tables hold nothing up to last_id. */
 static int empty_part(struct sqlite_store *s, int n, struct err *err)
 {
@@ -339,7 +417,7 @@ static int empty_part(struct sqlite_store *s, int n, struct err *err)
         return result;
     }
     result = stager_note_flushes(s, err);
-    int more = result < 0 ? result : parts_empty(db, n, parts->emptied, slot->last_id, err);
+    int more = result < 0 ? result : parts_empty(db, n, parts->emptied, last_merged(slot), err);
     if (more < 0) {
         db_rollback(db);
         return more;
@@ -394,7 +472,7 @@ static void empty_slot(struct sqlite_store *s, int n)
         slot->empty_failures++;
         slot->empty_retry_mono_ms = slots_set_stuck(s, n, SLOT_EMPTYING, err.text, slot->empty_failures);
         log_error("slot not emptied", "slot=%d failures=%u retry_s=%" PRId64 " error=%s", n, slot->empty_failures,
-                  ring_retry_delay_ms(slot->empty_failures) / 1000, log_quote_str(err.text));
+                  slots_retry_delay_ms(s, slot->empty_failures) / 1000, log_quote_str(err.text));
         return;
     }
     slot->empty_failures = 0;
@@ -402,9 +480,13 @@ static void empty_slot(struct sqlite_store *s, int n)
         return;
     }
     discard_index(s, slot);
-    parts_reset(&slot->parts);
     slots_collect_garbage(s, false);
     s->stager.slots_freed++;
+    if (slots_reading(s, n) == SLOT_READ_ON) {
+        give_back(s, n);
+        return;
+    }
+    parts_reset(&slot->parts);
     if (n >= s->cfg->slots) {
         slots_drop(s, n);
     }

@@ -25,10 +25,18 @@
 struct sqlite_store;
 struct garbage;
 
+/* How much of what a closed slot's tables had at the start its index has. */
+enum slot_reading {
+    SLOT_READ,    /* all of it */
+    SLOT_READING, /* the recovery reads on, and nobody else looks at the slot */
+    SLOT_READ_ON, /* rows up to last_id: they are flushed and deleted, then the recovery reads on */
+};
+
 struct slot {
     _Atomic(struct staged *) index; /* NULL: empty. Set and cleared by the stager; see slots_collect_garbage */
     struct store_slot info;         /* under ring_mutex; rows, users and bytes are read from the index */
-    uint64_t last_id;               /* the stager's: no row of the table has a higher one */
+    enum slot_reading reading;      /* under ring_mutex */
+    uint64_t last_id;               /* the stager's: no row of the index has a higher one */
     struct slot_parts parts;        /* the stager's: its tables */
     int64_t opened_ms;              /* under ring_mutex: believed wall time; 0: recovered at start, so unknown */
     unsigned empty_failures;        /* the stager's: times in a row that it could not be emptied ... */
@@ -42,6 +50,7 @@ struct clock_published {
 };
 
 struct stager {
+    bool running; /* the thread; of whoever opens, recovers and closes the store */
     pthread_t thread;
     struct thread_queue queue;
     struct db db;
@@ -78,22 +87,28 @@ struct stager {
 /* recover.c. At start, before threads: which slots have rows; they are CLOSED and have no index yet. highest: the row
  * id, 0 for none */
 int recover_begin(struct sqlite_store *s, uint64_t *highest, struct err *err);
-int recover_now(struct sqlite_store *s, int slot, struct err *err); /* then, too: reads that one */
-/* Beside the stager: reads the rest. 0, or an error. */
-int recover_rest(struct sqlite_store *s, store_progress *progress, void *arg, struct err *err);
+/* Reads them. If the open slot is one of them the stager is not running: it is started once that one is read. Else it
+ * runs beside this. The historian is started if it is needed. 0, or an error. */
+int recover_all(struct sqlite_store *s, store_progress *progress, void *arg, struct err *err);
 void recover_work(struct sqlite_store *s, struct store_message *m); /* WANTS_RECOVERED, on the stager's thread */
 void recover_free(struct sqlite_store *s);
 
 /* slots.c: on the stager's thread */
 int slots_begin(struct sqlite_store *s, struct err *err); /* at start, before threads */
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state);
-/* FAILED, or EMPTYING and stuck: with the error, until it is tried again after a delay that grows with the failures.
- * Returns the monotonic time of that. */
+/* FAILED, or EMPTYING and stuck: with the error, until it is tried again after a delay that grows with the failures,
+ * and is short as long as the store recovers. Returns the monotonic time of that. */
 int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error,
                         unsigned failures);
+int64_t slots_retry_delay_ms(struct sqlite_store *s, unsigned failures);
 enum store_slot_state slots_state(struct sqlite_store *s, int slot);
 int slots_turn(struct sqlite_store *s, bool early, struct err *err); /* 1 turned, 0 no slot is free */
 bool slots_empty_step(struct sqlite_store *s); /* empties a part of a flushed slot; whether something happened */
+/* The recovery's, on its thread, of a slot that is SLOT_READING. Gives it to the historian. */
+void slots_hand_over(struct sqlite_store *s, int slot, enum slot_reading reading);
+enum slot_reading slots_reading(struct sqlite_store *s, int slot);
+void slots_open_read(struct sqlite_store *s);        /* the open one, at its end: it takes rows from then on */
+uint64_t slots_closed_bytes(struct sqlite_store *s); /* of memory, all but the open one's */
 /* Before a commit of so many rows: tables for them in the open slot. Without them it has larger parts. */
 void slots_make_room(struct sqlite_store *s, uint64_t rows);
 /* Lets the stuck ones be emptied again: those whose time has come, or all. */
@@ -102,7 +117,7 @@ void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the r
 /* After a commit that failed: whether one succeeds now, while no client writes. */
 void slots_try_commit(struct sqlite_store *s);
 void slots_collect_garbage(struct sqlite_store *s, bool all);
-uint64_t slots_bytes(struct sqlite_store *s); /* of memory; with what is still to be read, about */
+uint64_t slots_bytes(struct sqlite_store *s); /* of memory; with what the recovery claims; the stager's */
 
 /* writer.c */
 int stager_start(struct sqlite_store *s, struct err *err);

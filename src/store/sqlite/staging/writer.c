@@ -357,15 +357,19 @@ int stager_start(struct sqlite_store *s, struct err *err)
     int rc = pthread_create(&st->thread, NULL, stager_main, s);
     if (rc != 0) {
         reader_close(st->reader);
+        st->reader = NULL;
         return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
+    st->running = true;
     return 0;
 }
 
 void stager_stop(struct sqlite_store *s)
 {
     thread_queue_stop(&s->stager.queue);
-    pthread_join(s->stager.thread, NULL);
+    if (s->stager.running) {
+        pthread_join(s->stager.thread, NULL);
+    }
 }
 
 void stager_free(struct sqlite_store *s)
