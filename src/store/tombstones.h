@@ -31,6 +31,12 @@ static inline uint64_t tombstone_item(uint64_t hash)
     return hash != TOMBSTONE_USER ? hash : 1;
 }
 
+/* As they are listed for another node, page by page. */
+static inline bool tombstone_is_behind(const struct tombstone *t, const struct tombstone *last)
+{
+    return t->key > last->key || (t->key == last->key && (int64_t)t->item > (int64_t)last->item);
+}
+
 /* Makes room for n more, so that tombstones_put() can't fail. ERR_NOMEM. */
 int tombstones_reserve(struct tombstones *t, size_t n);
 

@@ -80,7 +80,8 @@ static void answer_positions(FILE *out, const char *after)
 {
     char name[32];
     int from = 0;
-    while (after != NULL && from < POSITIONS && (name_position(from, name), strcmp(name, after)) <= 0) {
+    while (after != NULL && !node.backwards && from < POSITIONS &&
+           (name_position(from, name), strcmp(name, after)) <= 0) {
         from++;
     }
     int n = POSITIONS - from < PAGE_POSITIONS ? POSITIONS - from : PAGE_POSITIONS;
@@ -95,6 +96,7 @@ static void answer_positions(FILE *out, const char *after)
 
 static void answer_tombstones(FILE *out, int after)
 {
+    after = node.backwards ? 0 : after;
     int n = TOMBSTONES - after < PAGE_TOMBSTONES ? TOMBSTONES - after : PAGE_TOMBSTONES;
     fprintf(out, "*%d\r\n", n);
     for (int i = after + 1; i <= after + n; i++) {
@@ -472,13 +474,17 @@ static void test_users_go_on(void **state)
     }
 }
 
-static void test_users_backwards(void **state)
+static void test_pages_that_lead_back(void **state)
 {
     (void)state;
-    struct clone_copy c;
-    struct err err = {0};
-    node.backwards = true;
-    assert_int_equal(run(clone_copy_users, &c, &err), ERR_VERSION);
+    int (*const copies[])(struct clone_copy *, struct err *) = {clone_copy_users, clone_copy_positions,
+                                                                clone_copy_tombstones};
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        struct clone_copy c;
+        struct err err = {0};
+        node.backwards = true;
+        assert_int_equal(run(copies[i], &c, &err), ERR_VERSION);
+    }
 }
 
 static void test_positions(void **state)
@@ -626,7 +632,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_users, setup, teardown),
         cmocka_unit_test_setup_teardown(test_users_go_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_users_backwards, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages_that_lead_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_positions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tombstones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pools, setup, teardown),

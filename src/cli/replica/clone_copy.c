@@ -12,6 +12,7 @@
 #include "cli/lib/output.h"
 #include "cli/lib/store_wait.h"
 #include "replica/clone_mark.h"
+#include "store/positions.h"
 
 enum {
     PAGE_BYTES = 1024 * 1024,
@@ -74,6 +75,7 @@ int clone_copy_positions(struct clone_copy *c, struct err *err)
     static struct store_position list[LIST_MAX];
     char max[NUMBER_TEXT];
     char last[512];
+    size_t rows = 0;
     struct slice words[] = {slice_str("REPLICA"), slice_str("POSITIONS"), number_text(LIST_MAX, max), {0}};
     const struct reply *reply;
     for (size_t n_words = 3;; n_words = 4) {
@@ -103,6 +105,9 @@ int clone_copy_positions(struct clone_copy *c, struct err *err)
             return 0;
         }
         struct slice source = reply->items[reply->n - 1].items[0].text;
+        if ((n_words == 4 && slice_eq(source, words[3])) || (rows += reply->n) > 2 * (size_t)STORE_SOURCES_MAX) {
+            return malformed(c, "POSITIONS", err); /* it doesn't move on */
+        }
         memcpy(last, source.data, source.len);
         words[3] = slice_of(last, source.len);
     }
@@ -116,6 +121,7 @@ int clone_copy_tombstones(struct clone_copy *c, struct err *err)
     char key[NUMBER_TEXT], item[NUMBER_TEXT], max[NUMBER_TEXT];
     struct slice words[] = {slice_str("REPLICA"), slice_str("TOMBSTONES"), {0}, {0}, number_text(LIST_MAX, max)};
     const struct reply *reply;
+    struct tombstone last = {.key = INT64_MIN};
     for (size_t n_words = 2;; n_words = 5) {
         int rc = other_node_call(c->from, words, n_words, &reply, err);
         if (rc < 0) {
@@ -138,6 +144,10 @@ int clone_copy_tombstones(struct clone_copy *c, struct err *err)
                 }
                 list[n].item = (uint64_t)hash;
                 list[n].id = 0;
+                if ((n_words == 5 || n + at > 0) && !tombstone_is_behind(&list[n], &last)) {
+                    return malformed(c, "TOMBSTONES", err);
+                }
+                last = list[n];
             }
             words[2] = number_text(list[n - 1].key, key);
             words[3] = number_text((int64_t)list[n - 1].item, item);

@@ -28,12 +28,14 @@ static int next_page(struct rejoining *r, struct err *err)
         struct tombstone *to = &t->page[i];
         int64_t hash;
         if (row->kind != REPLY_ARRAY || row->n != 3 || !reply_integer(&row->items[0], &to->key) ||
-            !reply_integer(&row->items[1], &hash) || !reply_integer(&row->items[2], &to->at_ms) ||
-            (i > 0 && to->key < to[-1].key) || (i == 0 && t->begun && to->key < last.key)) {
+            !reply_integer(&row->items[1], &hash) || !reply_integer(&row->items[2], &to->at_ms)) {
             return malformed(r, err);
         }
         to->item = (uint64_t)hash;
         to->id = 0;
+        if ((i > 0 || t->begun) && !tombstone_is_behind(to, i > 0 ? &to[-1] : &last)) {
+            return malformed(r, err);
+        }
     }
     t->begun = true;
     t->n = reply->n;
