@@ -112,14 +112,6 @@ int config_next_address(const char **at, struct config_address *out)
     return read_address(one + (out->tls ? sizeof tls - 1 : 0), out) < 0 ? ERR_INVALID : 1;
 }
 
-bool config_has_tls(const char *addresses)
-{
-    struct config_address a = {.tls = false};
-    while (!a.tls && config_next_address(&addresses, &a) > 0) {
-    }
-    return a.tls;
-}
-
 bool config_is_loopback(const char *host)
 {
     struct in6_addr v6;

@@ -265,7 +265,6 @@ struct config_address {
  * tls:// before it; localhost is 127.0.0.1. "none" lists none. *at begins at the text. 1, 0 at the end, or ERR_INVALID.
  */
 int config_next_address(const char **at, struct config_address *out);
-bool config_has_tls(const char *addresses);
 
 /* The same of legacy_redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns
  * false at the end. */

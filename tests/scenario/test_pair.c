@@ -161,6 +161,7 @@ static void open_pair(struct pair *p, const char *folder, const char *primary_vf
     open_one(&p->replica, path, replica_vfs);
     dedup_init(&p->dedup, p->replica.store, &p->replica.cfg);
     p->r = (struct replica){.dedup = &p->dedup, .store = p->replica.store, .cfg = &p->replica.cfg};
+    reach_init(&p->r.reach, &p->replica.cfg, "", p->replica.cfg.replica_of);
     p->follower.r = &p->r;
     pthread_mutex_init(&p->follower.mutex, NULL);
     pthread_cond_init(&p->follower.wake, NULL);

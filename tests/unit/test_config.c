@@ -374,9 +374,6 @@ static void test_addresses(void **state)
         }
         assert_int_equal(code == 0 ? n : code, cases[i].n < 0 ? ERR_INVALID : cases[i].n);
     }
-    assert_true(config_has_tls("127.0.0.1:1 tls://127.0.0.1:2"));
-    assert_false(config_has_tls("127.0.0.1:1, 127.0.0.1:2"));
-    assert_false(config_has_tls("none"));
 }
 
 /* The longest names that there are, and as many as clusters have. */
