@@ -71,7 +71,8 @@ static int ask_forgotten(struct import_remote *r, uint64_t *n, struct err *err)
     if (rc < 0) {
         return rc == ERR_INVALID ? 0 : rc; /* an answer: no permission */
     }
-    const char *at = memmem(reply->text.data, reply->text.len, name, sizeof name - 1);
+    const char *at =
+        reply->kind == REPLY_TEXT ? memmem(reply->text.data, reply->text.len, name, sizeof name - 1) : NULL;
     if (at == NULL) {
         return 0;
     }
