@@ -13,6 +13,7 @@
 #include "dedup/role.h"
 #include "front/front.h"
 #include "store/factory.h"
+#include "store/ring.h"
 
 struct recovering {
     struct server *server;
@@ -60,12 +61,25 @@ static bool takes_early(const struct config *cfg)
     return alone && !heard;
 }
 
+/* One whose open slot is still to be read could not answer before that is. */
+static bool store_takes(struct store *store)
+{
+    struct store_ring ring;
+    if (store->ring == NULL) {
+        return true;
+    }
+    store->ring->look(store, &ring);
+    return ring.slots[ring.open].state == SLOT_OPEN;
+}
+
 int serve_recover(const struct serve_config *config, struct server *server, struct dedup *dedup, struct dedup *early,
                   const sigset_t *signals, struct err *err)
 {
     bool recovers = dedup->store->ops->recover != NULL;
-    struct recovering r = {
-        .server = server, .store = dedup->store, .signals = signals, .takes = recovers && takes_early(&config->cfg)};
+    struct recovering r = {.server = server,
+                           .store = dedup->store,
+                           .signals = signals,
+                           .takes = recovers && takes_early(&config->cfg) && store_takes(dedup->store)};
     int rc = 0;
     if (r.takes && (rc = role_new(&config->cfg, dedup->store, &dedup->role, err)) == 0) {
         *early = *dedup;

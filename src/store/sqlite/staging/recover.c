@@ -37,6 +37,7 @@
 enum {
     ROW_BYTES = 48,  /* of memory, about: 35 where users have ten rows, over 100 where they have one */
     LIMIT_SHARE = 4, /* of what the process may use, if staging_memory is more than the half of that */
+    LEAST_PART = 8,  /* of the recovery's memory is read of a slot, also where others hold the rest */
     LOOK_MS = 100,   /* while a flush is waited for: whether that must end ... */
     EMPTY_MS = 5,    /* ... or whether a slot is to be emptied */
 };
@@ -53,7 +54,8 @@ struct recovery {
     struct unread slots[STORE_SLOTS_MAX];
     uint64_t rows, of; /* read; how many there are at most, since ids may be missing */
     uint64_t bytes;    /* that all of them may take */
-    uint64_t most;     /* that the indexes of closed slots may take */
+    uint64_t most;     /* that the indexes of what is read may take */
+    uint64_t open;     /* that the open slot takes, if that was read: nothing flushes it now */
     bool in_parts;     /* that was reached */
     store_progress *progress;
     void *arg;
@@ -274,11 +276,12 @@ static int add_rows(struct sqlite_store *s, int n, struct staged *index, struct 
         if (sort_out(s, n, index, batch, &unread->bad) < 0 || staged_rows_add(index, batch->at, batch->n) < 0) {
             return out_of_memory(err);
         }
+        const struct recovery *r = s->recovery;
         uint64_t taken = slots_closed_bytes(s);
         if (rows_read(s, read, taken, err) < 0) {
             return err->code;
         }
-        if (taken >= most_bytes(s->recovery)) {
+        if (taken + r->open >= most_bytes(r) && staged_bytes(index) >= r->most / LEAST_PART) {
             return has_more(unread);
         }
     }
@@ -383,7 +386,9 @@ static bool empty_for_stager(struct sqlite_store *s)
     }
     slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
-    return slots_empty_step(s);
+    bool more = slots_empty_step(s);
+    stager_checkpoint_when_long(s);
+    return more;
 }
 
 /* Until the historian and the stager are done with what was read of the slot. */
@@ -540,6 +545,8 @@ static int read_open(struct sqlite_store *s, struct db *db, struct err *err)
     if (result < 0) {
         return result;
     }
+    const struct staged *index = atomic_load(&s->slots[s->open].index);
+    s->recovery->open = index != NULL ? staged_bytes(index) : 0;
     slots_open_read(s);
     return stager_start(s, err);
 }

@@ -121,8 +121,9 @@ uint64_t slots_bytes(struct sqlite_store *s); /* of memory; with what the recove
 
 /* writer.c */
 int stager_start(struct sqlite_store *s, struct err *err);
-void stager_stop(struct sqlite_store *s); /* ends the thread */
-void stager_free(struct sqlite_store *s); /* answers what is left; the historian has stopped too */
+void stager_checkpoint_when_long(struct sqlite_store *s); /* the stager's, or of who does its work before it runs */
+void stager_stop(struct sqlite_store *s);                 /* ends the thread */
+void stager_free(struct sqlite_store *s);                 /* answers what is left; the historian has stopped too */
 
 /* group_commit.c: commits the batches first .. end (excluded) and answers them */
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);

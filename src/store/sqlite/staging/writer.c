@@ -164,7 +164,7 @@ static bool work_held(struct sqlite_store *s)
     return false;
 }
 
-static void checkpoint_when_long(struct sqlite_store *s)
+void stager_checkpoint_when_long(struct sqlite_store *s)
 {
     struct db *db = &s->stager.db;
     struct err err = {0};
@@ -337,7 +337,7 @@ static void *stager_main(void *arg)
         }
         more = feed_sweep_step(s, false) || more;
         work_flush_calls(s);
-        checkpoint_when_long(s);
+        stager_checkpoint_when_long(s);
         if (stop) {
             heartbeat_end(&st->queue.heartbeat);
             return NULL;
