@@ -70,6 +70,7 @@ void reach_init(struct reach *r, const struct config *cfg, const char *listens, 
 {
     struct config_address a;
     *r = (struct reach){.cfg = cfg};
+    snprintf(r->follows, sizeof r->follows, "%s", follows);
     if (cfg->replica_address[0] != '\0') {
         add_own(r, cfg->replica_address);
     } else {
@@ -152,19 +153,28 @@ void reach_secure(const struct reach *r, const char *address, char out[NODE_ADDR
     memcpy(out, text, sizeof text);
 }
 
+/* An old primary that comes back had no need of an account until then. */
+static bool is_named(const struct reach *r, const char *secured)
+{
+    char of[NODE_ADDRESS_TEXT], follows[NODE_ADDRESS_TEXT];
+    reach_secure(r, r->cfg->replica_of, of);
+    reach_secure(r, r->follows, follows);
+    return strcmp(secured, of) == 0 || strcmp(secured, follows) == 0;
+}
+
 int reach_connect(const struct reach *r, const char *address, int patience_ms, size_t reply_max, struct client **client,
                   struct err *err)
 {
     const struct config *live = config_now(r->cfg);
-    /* As unseen clone and rejoin do. An old primary that comes back had no need of an account until then. */
-    bool own = live->replica_user[0] == '\0' && live->replica_password[0] == '\0';
+    char secured[NODE_ADDRESS_TEXT];
+    reach_secure(r, address, secured);
+    bool own = live->replica_user[0] == '\0' && live->replica_password[0] == '\0' && is_named(r, secured);
     const struct client_how how = {live->replica_user,
                                    own ? live->requirepass : live->replica_password,
                                    tls_files_to_connect(live),
-                                   "replica_password, of replica_user; without both, requirepass",
+                                   own ? "requirepass, or replica_password of replica_user"
+                                       : "replica_password, of replica_user",
                                    patience_ms,
                                    reply_max};
-    char secured[NODE_ADDRESS_TEXT];
-    reach_secure(r, address, secured);
     return client_connect_as(secured, &how, client, err);
 }

@@ -28,8 +28,9 @@ struct reach {
         bool local, tls;
     } own[CONFIG_ADDRESSES_MAX]; /* how this node is reached: replica_address, or as it listens; no wildcards */
     int n;
-    bool tls;          /* it was told tls:// */
-    _Atomic bool told; /* that others can't be told how to reach it */
+    char follows[NODE_ADDRESS_TEXT]; /* whom the folder followed at the start */
+    bool tls;                        /* it was told tls:// */
+    _Atomic bool told;               /* that others can't be told how to reach it */
 };
 
 /* listens: the addresses of this node's RESP as config_next_address() takes them, with their real ports; "": none.
@@ -54,8 +55,9 @@ int reach_take_shown(const struct reach *r, const char *text, char out[NODE_ADDR
 /* The address as it is connected to: with tls:// before it where this node was told so. May be done in place. */
 void reach_secure(const struct reach *r, const char *address, char out[NODE_ADDRESS_TEXT]);
 
-/* Connects to another node, with replica_user and replica_password, or without both with requirepass, as
- * client_connect_as(). */
+/* Connects to another node, with replica_user and replica_password, as client_connect_as(). Without both: to whom the
+ * operator named, by replica_of or by unseen clone or rejoin, with requirepass; to others, whom a node has told, with
+ * nothing, since that password may do everything here. */
 int reach_connect(const struct reach *r, const char *address, int patience_ms, size_t reply_max, struct client **client,
                   struct err *err);
 

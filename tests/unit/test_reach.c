@@ -1,11 +1,15 @@
 /* What a node announces to whom, what it takes, and that one that was told tls:// connects by nothing else. Both ends
  * of a connection are on loopback here; beyond that see tests/e2e/test_beyond_loopback.py. */
+#include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -155,6 +159,75 @@ static void test_who_was_told_to_speak_tls(void **state)
     }
 }
 
+/* A peer that keeps the first words that are said to it. */
+struct listener {
+    int fd;
+    char address[NODE_ADDRESS_TEXT], got[1024];
+};
+
+static void listen_here(struct listener *l)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+    *l = (struct listener){.fd = socket(AF_INET, SOCK_STREAM, 0)};
+    assert_int_equal(bind(l->fd, (struct sockaddr *)&in, sizeof in), 0);
+    assert_int_equal(listen(l->fd, 1), 0);
+    assert_int_equal(getsockname(l->fd, (struct sockaddr *)&in, &len), 0);
+    snprintf(l->address, sizeof l->address, "127.0.0.1:%d", ntohs(in.sin_port));
+}
+
+static void *listener_main(void *arg)
+{
+    struct listener *l = arg;
+    int fd = accept(l->fd, NULL, NULL);
+    ssize_t n = recv(fd, l->got, sizeof l->got - 1, 0);
+    l->got[n > 0 ? n : 0] = '\0';
+    close(fd);
+    return NULL;
+}
+
+static void test_who_is_given_the_own_password(void **state)
+{
+    (void)state;
+    static const struct {
+        bool of, follows;
+        const char *user, *password, *told; /* the word behind AUTH; NULL: it isn't there */
+    } cases[] = {
+        {true, false, "", "", "default\r\n$4\r\nhush"},
+        {false, true, "", "", "default\r\n$4\r\nhush"},
+        {false, false, "", "", NULL}, /* another node has told of it */
+        {false, false, "", "secret", "default\r\n$6\r\nsecret"},
+        {false, false, "ann", "secret", "ann\r\n$6\r\nsecret"},
+        {true, false, "ann", "secret", "ann\r\n$6\r\nsecret"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct listener l;
+        struct config cfg;
+        struct reach r;
+        struct err err = {0};
+        struct client *client;
+        pthread_t thread;
+        listen_here(&l);
+        config_defaults(&cfg);
+        set(&cfg, "requirepass", "hush");
+        set(&cfg, "replica_of", cases[i].of ? l.address : "127.0.0.1:1");
+        set(&cfg, "replica_user", cases[i].user);
+        set(&cfg, "replica_password", cases[i].password);
+        reach_init(&r, &cfg, "127.0.0.1:2", cases[i].follows ? l.address : "127.0.0.1:3");
+        assert_int_equal(pthread_create(&thread, NULL, listener_main, &l), 0);
+        assert_true(reach_connect(&r, l.address, 60 * 1000, 1024, &client, &err) < 0);
+        pthread_join(thread, NULL);
+        close(l.fd);
+        assert_non_null(strstr(l.got, "HELLO"));
+        if (cases[i].told != NULL) {
+            assert_non_null(strstr(l.got, cases[i].told));
+        } else {
+            assert_null(strstr(l.got, "AUTH"));
+            assert_null(strstr(l.got, "hush"));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_what_is_taken),
         cmocka_unit_test(test_what_consul_says),
         cmocka_unit_test(test_who_was_told_to_speak_tls),
+        cmocka_unit_test(test_who_is_given_the_own_password),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
