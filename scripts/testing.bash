@@ -63,6 +63,7 @@ pytest_patience=1500
 # pytest_side_by_side=N, N files of tests at a time, or N groups of them where conftest.py makes groups: most wait for a
 # server most of the time.
 pytest_side_by_side=1 pytest_dist=loadfile
+pytest_none=0 # 5, pytest's code for "no tests collected", where that is no failure
 run_pytest() {
     local folder=$out/$1
     shift
@@ -85,8 +86,8 @@ PY
     ) || counts="0 1 0"
     local p f s
     read -r p f s <<<"$counts"
-    # 5 is "no tests collected"; anything else but 0 and 1 means that pytest itself gave up.
-    [ "$code" -le 1 ] || f=$((f + 1))
+    # Anything but 0 and 1 means that pytest itself gave up, or that no tests were collected.
+    [ "$code" -le 1 ] || [ "$code" -eq "$pytest_none" ] || f=$((f + 1))
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     rm -f "$folder/pytest.xml"
 }

@@ -3,13 +3,24 @@ import pathlib
 import signal
 import time
 
+PATIENCE = 120  # seconds, for a thread that a busy disk holds in the kernel
+
+
+def stands_still(task):
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "TZX"
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return True
+
 
 def freeze(process):
     """Stops a process, a subprocess.Popen: each of its threads stands still when this returns. The signal alone says
     nothing of that: a thread that runs on another core stops when it next enters the kernel."""
     process.send_signal(signal.SIGSTOP)
     tasks = pathlib.Path(f"/proc/{process.pid}/task")
-    while any((task / "stat").read_text().rpartition(")")[2].split()[0] not in "TZX" for task in tasks.iterdir()):
+    deadline = time.monotonic() + PATIENCE
+    while not all(stands_still(task) for task in tasks.iterdir()):
+        assert time.monotonic() < deadline, f"{process.pid} does not stand still"
         time.sleep(0.001)
 
 

@@ -174,7 +174,7 @@ def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_pa
 def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
     """The primary had answered alone, and said so before: what it has may be nowhere else."""
     first, second = pair(make_server, agent, tmp_path, "apart", "1s")
-    stop(second)
+    freeze(second.process)
     assert refusal(first) is None  # alone, once Consul has it
     assert agent.key(key_of("apart"))[1]["in_step"] is False
     first.kill()
@@ -223,7 +223,7 @@ def test_of_three_one_takes_over_and_the_other_follows_it(make_server, agent, tm
 def test_lossy_takes_over_out_of_step(make_server, agent, tmp_path):
     """Who says so beforehand is up again, without what the primary alone had."""
     first, second = pair(make_server, agent, tmp_path, "lossy", "1s", "lossy")
-    stop(second)
+    freeze(second.process)
     assert refusal(first) is None  # alone: u's i is nowhere else
     first.kill()
     thaw(second.process)

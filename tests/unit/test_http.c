@@ -387,8 +387,8 @@ static void test_what_others_send(void **state)
          "{\"alive\":true}"},
         {"POST /v1/played HTTP/1.1\r\nHost: localhost\r\nExpect: a-cake\r\nContent-Length: 26\r\n",
          "417 Expectation Failed"},
-        {PLAYED "Content-Length: 26\r\nContent-Encoding: gzip\r\nExpect: 100-Continue\r\n",
-         "Accept-Encoding: identity\r\n"},
+        {PLAYED "Content-Length: 26\r\nContent-Encoding: br\r\nExpect: 100-Continue\r\n",
+         "Accept-Encoding: gzip, identity\r\n"},
         {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",
          "Authorization is given twice"},
     };

@@ -189,7 +189,7 @@ static void a_blob_that_is_none_is_an_error(void **state)
     char why[USER_COMPARE_TEXT];
     struct err err = {0};
     assert_int_equal(user_compare(&a, NULL, SEED, why, &err), ERR_CORRUPT);
-    assert_non_null(strstr(err.text, "user ann"));
+    assert_non_null(strstr(err.text, "user \"ann\": "));
 }
 
 int main(void)
