@@ -226,9 +226,10 @@ struct store_ops {
     /* Reads what the last run had staged. Whoever opened the store calls it once; it blocks as long as that takes. The
      * store takes batches before and meanwhile, durably and in their order, though it may answer none before it has
      * read a part: until it has returned 0, record() and the functions from now() to publish() may be called, stats(),
-     * ring->look() and node->get() too, and nothing else, since no other answer would be whole. progress may be NULL.
-     * After an error (ERR_IO, ERR_CORRUPT, ERR_NOMEM, ERR_SYSTEM; ERR_CLOSED: progress has said so) only close() may
-     * follow, once nothing is handed in any more. NULL: an engine that has it all once it is open. */
+     * ring->look() and node->get() too, and nothing else, since no other answer would be whole. progress may be NULL:
+     * then a flush that fails ends it, with ERR_IO. After an error (ERR_IO, ERR_CORRUPT, ERR_NOMEM, ERR_SYSTEM;
+     * ERR_CLOSED: progress has said so) only close() may follow, once nothing is handed in any more. NULL: an engine
+     * that has it all once it is open. */
     int (*recover)(struct store *s, store_progress *progress, void *arg, struct err *err);
 
     /* Takes the batch; batch->done() once durable or failed. err.code: ERR_BUSY, ERR_FULL, ERR_IO, ERR_READONLY,

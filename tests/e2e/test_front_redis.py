@@ -1424,8 +1424,8 @@ def test_sentinels_with_passwords_and_tls(fronted, disk, folder):  # noqa: F811
         wait_in_step(server)
         assert reconcile(server, 5) == 0
         by_front(server, disk, played())
-        for name, says in (("front_sentinel_password", "front_sentinel_user, front_sentinel_password"),
-                           ("front_password", "front_user, front_password")):
+        for name, says in (("front_sentinel_password", "front_sentinel_password, of front_sentinel_user"),
+                           ("front_password", "front_password, of front_user")):
             server.stop()
             server.options.update(options, **{name: "wrong"})
             server.start()

@@ -545,6 +545,24 @@ static void test_little_memory_and_errors(void **state)
     expect_same(f, copy);
 }
 
+/* A command has nobody who would wait for a disk with more room. */
+static void test_a_command_ends_where_nothing_can_be_flushed(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    draw_folder(f, 3, 3);
+    f->cfg.staging_memory = SMALL / 2;
+    begin(f);
+    const struct vfs_rule full = {VFS_CHANGE, "history", 1, true, VFS_FULL};
+    vfs_fault_add(&full);
+    assert_int_equal(f->store->ops->recover(f->store, NULL, NULL, &err), ERR_IO);
+    assert_non_null(strstr(err.text, "can't be flushed: "));
+    f->store->ops->close(f->store);
+    f->store = NULL;
+    vfs_fault_heal();
+    open_store(f);
+}
+
 /* Plays are taken at once, however much was staged, as long as they take less than half of the memory. */
 static void test_plays_beside_little_memory(void **state)
 {
@@ -651,6 +669,7 @@ int main(int argc, char **argv)
         TEST(test_little_memory_and_no_slot_empty),
         TEST(test_little_memory_and_kills),
         TEST(test_little_memory_and_errors),
+        TEST(test_a_command_ends_where_nothing_can_be_flushed),
         TEST(test_plays_beside_little_memory),
         TEST(test_a_read_fails),
         TEST(test_rows_that_cannot_be_read),

@@ -391,13 +391,28 @@ static bool empty_for_stager(struct sqlite_store *s)
     return more;
 }
 
+/* A server waits for a flush that fails, and says why meanwhile. A command that nobody watches ends with the cause. */
+static int give_up(struct sqlite_store *s, struct err *err)
+{
+    int result = 0;
+    pthread_mutex_lock(&s->ring_mutex);
+    for (int i = 0; i < STORE_SLOTS_MAX && result == 0 && s->recovery->progress == NULL; i++) {
+        const struct store_slot *slot = &s->slots[i].info;
+        if (slot->state == SLOT_FAILED) {
+            result = err_set(err, ERR_IO, "slot %d can't be flushed: %s", i, slot->error);
+        }
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+    return result;
+}
+
 /* Until the historian and the stager are done with what was read of the slot. */
 static int wait_for_flush(struct sqlite_store *s, int n, struct err *err)
 {
     struct recovery *r = s->recovery;
     while (slots_reading(s, n) != SLOT_READING) {
         heartbeat_now(&r->heartbeat);
-        if (tell_progress(r, err) < 0) {
+        if (tell_progress(r, err) < 0 || give_up(s, err) < 0) {
             return err->code;
         }
         if (!empty_for_stager(s)) {
