@@ -592,6 +592,15 @@ def test_verify_names_who_differs(make_server):
     assert answer["differ"] == 4 and len(answer["first"]) == 4
 
 
+def test_verify_logs_in_twice(make_server):
+    """With the account of [replica], at either node."""
+    seed = "00112233445566aa"
+    one, other = (make_server(clock=None, hash_seed=seed, requirepass="hush") for _ in range(2))
+    login = {**os.environ, "UNSEEN_REPLICA_USER": "default", "UNSEEN_REPLICA_PASSWORD": "hush"}
+    done = run("replica", "--verify", "--from", f"127.0.0.1:{one.port}", "--to", f"127.0.0.1:{other.port}", env=login)
+    assert "0 users are the same" in done.stdout.decode()
+
+
 def test_what_an_account_needs(make_server, folder):
     """As docs/replicas.md has it, and no less."""
     accounts, password = folder / "accounts", {"UNSEEN_PASSWORD": "long enough"}

@@ -52,8 +52,8 @@ int other_node_open(const struct config *cfg, const char *address, const char *u
     if (rc < 0) {
         return rc;
     }
-    bool configured =
-        (user == NULL && getenv("UNSEEN_USER") == NULL) || (user != NULL && strcmp(user, read.replica_user) == 0);
+    const char *named = user != NULL ? user : getenv("UNSEEN_USER"); /* perhaps set here, for the first of two nodes */
+    bool configured = named == NULL || strcmp(named, read.replica_user) == 0;
     if (user == NULL && configured && read.replica_user[0] != '\0') {
         user = read.replica_user;
     }

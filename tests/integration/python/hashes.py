@@ -6,7 +6,7 @@ import xxhash
 
 seed, fingerprint = 0x0123456789abcdef, "07f90ff4"  # once, by hand, from SEED
 catalogue = ["a", "b", "c"]
-item_hash = {item: struct.pack("<Q", xxhash.xxh3_64_intdigest(item, seed)) for item in catalogue}  # once an item
+item_hash = {item: struct.pack("<Q", xxhash.xxh3_64_intdigest(item.encode(), seed)) for item in catalogue}  # once an item
 
 asking = redis.Redis(port=int(os.environ.get("PORT", 7979)), socket_timeout=0.2)
 candidates = ["a", "b", "c"]  # recalled
