@@ -53,11 +53,7 @@ static int tell_late(const struct redis_node *r, int64_t since_us, int patience_
     if (moved == 0) {
         return err_set(err, ERR_SYSTEM, "%s: %s for %d s", r->address, what, patience_ms / 1000);
     }
-    return err_set(err, ERR_SYSTEM,
-                   "%s: it sent %zu bytes of a reply in %lld s: all of it was expected within %d s and a second more "
-                   "for each %d KiB",
-                   r->address, moved, (long long)((clock_stopwatch_us() - since_us) / 1000000), patience_ms / 1000,
-                   PATIENCE_KIB_A_SECOND);
+    return patience_lost(r->address, "it sent", "reply", moved, since_us, patience_ms, err);
 }
 
 /* Waits until fd is readable or writable, as `events` say, from since_us on for at most patience_ms, and the time of

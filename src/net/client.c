@@ -54,18 +54,13 @@ static int64_t left_us(const struct client *c, size_t moved)
 
 static int lose_patience(const struct client *c, short events, size_t moved, struct err *err)
 {
-    const bool seconds = c->patience_ms % 1000 == 0;
-    const int n = seconds ? c->patience_ms / 1000 : c->patience_ms;
-    const char *unit = seconds ? "s" : "ms";
-    const bool reads = (events & POLLIN) != 0;
+    const bool seconds = c->patience_ms % 1000 == 0, reads = (events & POLLIN) != 0;
     if (c->whole || moved == 0) {
-        return err_set(err, ERR_SYSTEM, "%s: no %sanswer for %d %s", c->address, c->whole ? "whole " : "", n, unit);
+        return err_set(err, ERR_SYSTEM, "%s: no %sanswer for %d %s", c->address, c->whole ? "whole " : "",
+                       seconds ? c->patience_ms / 1000 : c->patience_ms, seconds ? "s" : "ms");
     }
-    return err_set(err, ERR_SYSTEM,
-                   "%s: %s %zu bytes of a %s in %lld s: all of it was expected within %d %s and a second more for "
-                   "each %d KiB",
-                   c->address, reads ? "it sent" : "it took", moved, reads ? "reply" : "request",
-                   (long long)((clock_stopwatch_us() - c->begun_us) / 1000000), n, unit, PATIENCE_KIB_A_SECOND);
+    return patience_lost(c->address, reads ? "it sent" : "it took", reads ? "reply" : "request", moved, c->begun_us,
+                         c->patience_ms, err);
 }
 
 static int ask_to_go_on(const struct client *c, struct err *err)

@@ -19,8 +19,8 @@ struct store_memos_ops {
     /* Keeps the value in place of the one of that name; done() once it is durable. */
     void (*keep)(struct store *s, struct store_memo *memo);
 
-    /* Appends the value that is kept; nothing if none is, or a longer one than any
-     * server keeps. Blocks for one read. ERR_IO, ERR_NOMEM. */
+    /* Appends the value that is kept; nothing if none is, or one longer than STORE_MEMO_MAX. Blocks for one read.
+     * ERR_IO, ERR_NOMEM. */
     int (*read)(struct store_reader *reader, const char *name, struct buf *value, struct err *err);
 };
 

@@ -11,6 +11,7 @@ tests_lib_libtest_a_SOURCES = \
 	tests/lib/part_rows.c \
 	tests/lib/part_rows.h \
 	tests/lib/random.h \
+	tests/lib/send_bytes.h \
 	tests/lib/vfs_fault.c \
 	tests/lib/vfs_fault.h \
 	tests/lib/vfs_power.c \

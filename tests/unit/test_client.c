@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "net/client.h"
 #include "tests/lib/alloc.h"
+#include "tests/lib/send_bytes.h"
 
 enum { SHORT_MS = 100, LONG_MS = 1000, ENOUGH_MS = 20 * 1000 };
 
@@ -27,25 +28,12 @@ struct server {
     bool (*play)(int fd); /* false: the connection is over */
 };
 
-static bool send_text(int fd, const char *text, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
-        if (n <= 0) {
-            return false;
-        }
-        text += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 static void *serve(void *arg)
 {
     const struct server *s = arg;
     char bytes[4096];
     int fd = accept(s->listener, NULL, NULL);
-    if (fd >= 0 && recv(fd, bytes, sizeof bytes, 0) > 0 && send_text(fd, "%0\r\n", 4)) {
+    if (fd >= 0 && recv(fd, bytes, sizeof bytes, 0) > 0 && send_bytes(fd, "%0\r\n", 4)) {
         while (recv(fd, bytes, sizeof bytes, 0) > 0 && s->play(fd)) {
         }
     }
@@ -95,7 +83,7 @@ static int ask(struct client *client, const struct reply **reply, struct err *er
 
 static bool answer(int fd)
 {
-    return send_text(fd, "+OK\r\n", 5);
+    return send_bytes(fd, "+OK\r\n", 5);
 }
 
 static void patience_begins_with_each_call(void **state)
@@ -147,19 +135,19 @@ static bool send_long_text(int fd)
     const size_t n = (size_t)512 * 1024 * 1024;
     char head[32];
     snprintf(head, sizeof head, "$%zu\r\n", n);
-    bool sent = send_text(fd, head, strlen(head));
+    bool sent = send_bytes(fd, head, strlen(head));
     for (size_t i = 0; i < n && sent; i += sizeof zeros) {
-        sent = send_text(fd, zeros, sizeof zeros);
+        sent = send_bytes(fd, zeros, sizeof zeros);
     }
-    return sent && send_text(fd, "\r\n", 2);
+    return sent && send_bytes(fd, "\r\n", 2);
 }
 
 /* Shorter on the way than what may be sent, and much longer as items. */
 static bool send_many_items(int fd)
 {
-    bool sent = send_text(fd, "*200000\r\n", 9);
+    bool sent = send_bytes(fd, "*200000\r\n", 9);
     for (int i = 0; i < 200000 && sent; i++) {
-        sent = send_text(fd, "_\r\n", 3);
+        sent = send_bytes(fd, "_\r\n", 3);
     }
     return sent;
 }
@@ -187,9 +175,9 @@ static bool send_without_end(int fd)
     snprintf(head, sizeof head, "$%zu\r\n", sizeof piece - 2);
     memset(piece, 'x', sizeof piece - 2);
     memcpy(piece + sizeof piece - 2, "\r\n", 2);
-    bool sent = send_text(fd, "*2147483647\r\n", 13);
+    bool sent = send_bytes(fd, "*2147483647\r\n", 13);
     while (sent) {
-        sent = send_text(fd, head, strlen(head)) && send_text(fd, piece, sizeof piece);
+        sent = send_bytes(fd, head, strlen(head)) && send_bytes(fd, piece, sizeof piece);
     }
     return false;
 }
@@ -263,7 +251,7 @@ static bool send_fitting(int fd)
     char head[32];
     memset(text, 'x', sizeof text);
     snprintf(head, sizeof head, "$%zu\r\n", sizeof text);
-    return send_text(fd, head, strlen(head)) && send_text(fd, text, sizeof text) && send_text(fd, "\r\n", 2);
+    return send_bytes(fd, head, strlen(head)) && send_bytes(fd, text, sizeof text) && send_bytes(fd, "\r\n", 2);
 }
 
 static void what_fits_comes_again_and_again(void **state)

@@ -27,6 +27,7 @@
 #include "net/client.h"
 #include "net/tls.h"
 #include "registry/agent.h"
+#include "tests/lib/send_bytes.h"
 
 #define WITHOUT_END SIZE_MAX
 #define FILL_64K "\x01" /* stands for 64 KiB of x, so that tables stay short */
@@ -51,27 +52,14 @@ struct peer {
     bool waits; /* until each piece was read, before time passes; at a Unix socket */
 };
 
-static bool send_all(int fd, const char *text, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
-        if (n <= 0) {
-            return false;
-        }
-        text += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 static bool say(int fd, const char *text)
 {
     static char fill[64 * KIB];
     if (strcmp(text, FILL_64K) != 0) {
-        return send_all(fd, text, strlen(text));
+        return send_bytes(fd, text, strlen(text));
     }
     memset(fill, 'x', sizeof fill);
-    return send_all(fd, fill, sizeof fill);
+    return send_bytes(fd, fill, sizeof fill);
 }
 
 static void serve(const struct peer *p, int fd)

@@ -353,7 +353,7 @@ static void test_what_is_ours(void **state)
     }
 }
 
-/* A check tells them, although the next start makes them anew. */
+/* A check tells them, although the next start makes them again. */
 static void test_views_are_told(void **state)
 {
     struct store_fixture *f = *state;

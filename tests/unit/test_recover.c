@@ -545,7 +545,7 @@ static void test_little_memory_and_errors(void **state)
     expect_same(f, copy);
 }
 
-/* A command has nobody who would wait for a disk with more room. */
+/* A command does not wait for a disk with more room. */
 static void test_a_command_ends_where_nothing_can_be_flushed(void **state)
 {
     struct store_fixture *f = *state;

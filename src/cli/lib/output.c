@@ -1,10 +1,9 @@
 #include "cli/lib/output.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
-
-#include <math.h>
 
 #include "base/calendar.h"
 #include "base/text.h"

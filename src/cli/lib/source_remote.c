@@ -18,63 +18,69 @@ struct remote {
     struct history_month *months; /* of the last history */
 };
 
-static int unexpected(const char *command, const char *field, struct err *err)
+/* For errors: who was asked what. */
+struct asked {
+    const struct client *client;
+    const char *command;
+};
+
+static int unexpected(const struct asked *q, const char *field, struct err *err)
 {
-    return err_set(err, ERR_VERSION, "the server's answer to %s has no readable '%s': is it another version?", command,
-                   field);
+    return err_set(err, ERR_VERSION, "%s: the server's answer to %s has no readable '%s': is it another version?",
+                   client_address(q->client), q->command, field);
 }
 
-static int field_u64(const struct reply *map, const char *command, const char *key, uint64_t *out, struct err *err)
+static int field_u64(const struct reply *map, const struct asked *q, const char *key, uint64_t *out, struct err *err)
 {
     int64_t value;
     if (!reply_integer(reply_field(map, key), &value) || value < 0) {
-        return unexpected(command, key, err);
+        return unexpected(q, key, err);
     }
     *out = (uint64_t)value;
     return 0;
 }
 
-static int field_double(const struct reply *map, const char *command, const char *key, double *out, struct err *err)
+static int field_double(const struct reply *map, const struct asked *q, const char *key, double *out, struct err *err)
 {
-    return reply_number(reply_field(map, key), out) ? 0 : unexpected(command, key, err);
+    return reply_number(reply_field(map, key), out) ? 0 : unexpected(q, key, err);
 }
 
-static int field_month(const struct reply *map, const char *command, int *out, struct err *err)
+static int field_month(const struct reply *map, const struct asked *q, int *out, struct err *err)
 {
     const struct reply *field = reply_field(map, "month");
     char text[MONTH_TEXT];
     if (field == NULL || field->kind != REPLY_TEXT || field->text.len >= sizeof text) {
-        return unexpected(command, "month", err);
+        return unexpected(q, "month", err);
     }
     memcpy(text, field->text.data, field->text.len);
     text[field->text.len] = '\0';
     *out = month_parse(text);
-    return *out >= 0 ? 0 : unexpected(command, "month", err);
+    return *out >= 0 ? 0 : unexpected(q, "month", err);
 }
 
-static int read_history_month(const struct reply *map, struct history_month *out, struct err *err)
+static int read_history_month(const struct reply *map, const struct asked *q, struct history_month *out,
+                              struct err *err)
 {
-    static const char command[] = "HISTORY";
     uint64_t sealed = 0, in_window = 0, expires = 0;
     *out = (struct history_month){0};
-    int rc = field_month(map, command, &out->month, err);
-    rc = rc < 0 ? rc : field_u64(map, command, "items", &out->items, err);
-    rc = rc < 0 ? rc : field_u64(map, command, "bytes", &out->bytes, err);
-    rc = rc < 0 ? rc : field_double(map, command, "error", &out->error, err);
-    rc = rc < 0 ? rc : field_u64(map, command, "sealed", &sealed, err);
-    rc = rc < 0 ? rc : field_u64(map, command, "in_window", &in_window, err);
-    rc = rc < 0 ? rc : field_u64(map, command, "expires", &expires, err);
+    int rc = field_month(map, q, &out->month, err);
+    rc = rc < 0 ? rc : field_u64(map, q, "items", &out->items, err);
+    rc = rc < 0 ? rc : field_u64(map, q, "bytes", &out->bytes, err);
+    rc = rc < 0 ? rc : field_double(map, q, "error", &out->error, err);
+    rc = rc < 0 ? rc : field_u64(map, q, "sealed", &sealed, err);
+    rc = rc < 0 ? rc : field_u64(map, q, "in_window", &in_window, err);
+    rc = rc < 0 ? rc : field_u64(map, q, "expires", &expires, err);
     out->sealed = sealed != 0;
     out->in_window = in_window != 0;
     out->expires_ms = (int64_t)expires;
     return rc;
 }
 
-static int ask_history(struct source *s, struct slice user, struct history *out, struct err *err)
+static int remote_history(struct source *s, struct slice user, struct history *out, struct err *err)
 {
-    static const char command[] = "HISTORY";
     struct remote *r = (struct remote *)s;
-    const struct slice words[] = {slice_str(command), user};
+    const struct asked q = {r->client, "HISTORY"};
+    const struct slice words[] = {slice_str(q.command), user};
     const struct reply *reply;
     int rc = client_call(r->client, words, 2, &reply, err);
     if (rc < 0) {
@@ -84,12 +90,12 @@ static int ask_history(struct source *s, struct slice user, struct history *out,
         return 0;
     }
     *out = (struct history){0};
-    rc = field_u64(reply, command, "staged", &out->staged, err);
-    rc = rc < 0 ? rc : field_u64(reply, command, "delivered", &out->delivered, err);
-    rc = rc < 0 ? rc : field_double(reply, command, "error", &out->error, err);
+    rc = field_u64(reply, &q, "staged", &out->staged, err);
+    rc = rc < 0 ? rc : field_u64(reply, &q, "delivered", &out->delivered, err);
+    rc = rc < 0 ? rc : field_double(reply, &q, "error", &out->error, err);
     const struct reply *months = reply_field(reply, "months");
     if (rc == 0 && (months == NULL || months->kind != REPLY_ARRAY)) {
-        rc = unexpected(command, "months", err);
+        rc = unexpected(&q, "months", err);
     }
     if (rc < 0) {
         return rc;
@@ -102,17 +108,18 @@ static int ask_history(struct source *s, struct slice user, struct history *out,
     out->months = r->months;
     out->n_months = months->n;
     for (size_t i = 0; i < months->n && rc == 0; i++) {
-        rc = read_history_month(&months->items[i], &r->months[i], err);
+        rc = read_history_month(&months->items[i], &q, &r->months[i], err);
     }
     return rc < 0 ? rc : 1;
 }
 
-static int read_place(const struct reply *name, const struct reply *error, struct place *out, struct err *err)
+static int read_place(const struct reply *name, const struct reply *error, const struct asked *q, struct place *out,
+                      struct err *err)
 {
     char text[PLACE_TEXT] = "";
     *out = (struct place){0};
     if (name->kind != REPLY_TEXT || name->text.len >= sizeof text) {
-        return unexpected("WHY", "place", err);
+        return unexpected(q, "place", err);
     }
     memcpy(text, name->text.data, name->text.len);
     static const enum place_kind named[] = {PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_LEGACY};
@@ -126,25 +133,26 @@ static int read_place(const struct reply *name, const struct reply *error, struc
     out->kind = PLACE_MONTH;
     out->month = month_parse(text);
     bool good = out->month >= 0 && reply_number(error, &out->error);
-    return good ? 0 : unexpected("WHY", text, err);
+    return good ? 0 : unexpected(q, text, err);
 }
 
 /* RESP3: a map of places to the chance that each is an error. */
-static int ask_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
+static int remote_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
 {
     struct remote *r = (struct remote *)s;
-    const struct slice words[] = {slice_str("WHY"), user, item};
+    const struct asked q = {r->client, "WHY"};
+    const struct slice words[] = {slice_str(q.command), user, item};
     const struct reply *reply;
     int rc = client_call(r->client, words, 3, &reply, err);
     if (rc < 0) {
         return rc;
     }
     if (reply->kind != REPLY_ARRAY || reply->n % 2 != 0 || reply->n / 2 > PLACES_MAX) {
-        return unexpected("WHY", "map of places", err);
+        return unexpected(&q, "map of places", err);
     }
     int n = 0;
     for (size_t i = 0; i < reply->n; i += 2) {
-        rc = read_place(&reply->items[i], &reply->items[i + 1], &places[n++], err);
+        rc = read_place(&reply->items[i], &reply->items[i + 1], &q, &places[n++], err);
         if (rc < 0) {
             return rc;
         }
@@ -152,7 +160,7 @@ static int ask_why(struct source *s, struct slice user, struct slice item, struc
     return n;
 }
 
-static int read_state(const struct reply *map, enum store_month_state *out, struct err *err)
+static int read_state(const struct reply *map, const struct asked *q, enum store_month_state *out, struct err *err)
 {
     const struct reply *field = reply_field(map, "state");
     for (int state = STORE_MONTH_LIVE; state <= STORE_MONTH_EXPIRING && field != NULL; state++) {
@@ -162,39 +170,39 @@ static int read_state(const struct reply *map, enum store_month_state *out, stru
             return 0;
         }
     }
-    return unexpected("MONTHS", "state", err);
+    return unexpected(q, "state", err);
 }
 
-static int ask_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+static int remote_months(struct source *s, struct store_month_info *out, int max, struct err *err)
 {
-    static const char command[] = "MONTHS";
     struct remote *r = (struct remote *)s;
-    const struct slice words[] = {slice_str(command)};
+    const struct asked q = {r->client, "MONTHS"};
+    const struct slice words[] = {slice_str(q.command)};
     const struct reply *reply;
     int rc = client_call(r->client, words, 1, &reply, err);
     if (rc < 0) {
         return rc;
     }
     if (reply->kind != REPLY_ARRAY) {
-        return unexpected(command, "months", err);
+        return unexpected(&q, "months", err);
     }
     int n = 0;
     for (size_t i = 0; i < reply->n && n < max; i++, n++) {
         const struct reply *map = &reply->items[i];
         out[n] = (struct store_month_info){0};
-        rc = field_month(map, command, &out[n].month, err);
-        rc = rc < 0 ? rc : field_u64(map, command, "users", &out[n].users, err);
-        rc = rc < 0 ? rc : field_u64(map, command, "plays", &out[n].plays, err);
-        rc = rc < 0 ? rc : field_u64(map, command, "bytes", &out[n].bytes, err);
-        rc = rc < 0 ? rc : read_state(map, &out[n].state, err);
+        rc = field_month(map, &q, &out[n].month, err);
+        rc = rc < 0 ? rc : field_u64(map, &q, "users", &out[n].users, err);
+        rc = rc < 0 ? rc : field_u64(map, &q, "plays", &out[n].plays, err);
+        rc = rc < 0 ? rc : field_u64(map, &q, "bytes", &out[n].bytes, err);
+        rc = rc < 0 ? rc : read_state(map, &q, &out[n].state, err);
         uint64_t in_window = 0;
-        rc = rc < 0 ? rc : field_double(map, command, "progress", &out[n].progress, err);
-        rc = rc < 0 ? rc : field_u64(map, command, "in_window", &in_window, err);
+        rc = rc < 0 ? rc : field_double(map, &q, "progress", &out[n].progress, err);
+        rc = rc < 0 ? rc : field_u64(map, &q, "in_window", &in_window, err);
         out[n].in_window = in_window != 0;
         if (reply_field(map, "found") != NULL) {
             uint64_t found = 0;
-            rc = rc < 0 ? rc : field_u64(map, command, "found", &found, err);
-            rc = rc < 0 ? rc : field_double(map, command, "coverage", &out[n].coverage, err);
+            rc = rc < 0 ? rc : field_u64(map, &q, "found", &found, err);
+            rc = rc < 0 ? rc : field_double(map, &q, "coverage", &out[n].coverage, err);
             out[n].found_ms = (int64_t)found;
         }
         if (rc < 0) {
@@ -204,10 +212,10 @@ static int ask_months(struct source *s, struct store_month_info *out, int max, s
     return n;
 }
 
-static int ask_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+static int remote_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
 {
-    static const char command[] = "CLOCK";
-    const struct slice words[] = {slice_str(command), slice_str(what == SOURCE_CLOCK_ACCEPT ? "ACCEPT" : "SETBACK")};
+    const struct asked q = {((struct remote *)s)->client, "CLOCK"};
+    const struct slice words[] = {slice_str(q.command), slice_str(what == SOURCE_CLOCK_ACCEPT ? "ACCEPT" : "SETBACK")};
     const struct reply *reply, *reason, *state;
     struct {
         const char *name;
@@ -222,14 +230,14 @@ static int ask_clock(struct source *s, enum source_clock what, struct store_cloc
     }
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         if (!reply_integer(reply_field(reply, times[i].name), times[i].field)) {
-            return unexpected(command, times[i].name, err);
+            return unexpected(&q, times[i].name, err);
         }
     }
     if ((state = reply_field(reply, "state")) == NULL || state->kind != REPLY_TEXT) {
-        return unexpected(command, "state", err);
+        return unexpected(&q, "state", err);
     }
     if ((reason = reply_field(reply, "reason")) == NULL || reason->kind != REPLY_TEXT) {
-        return unexpected(command, "reason", err);
+        return unexpected(&q, "reason", err);
     }
     out->known = !slice_eq(state->text, slice_str("unknown"));
     out->doubted = !slice_eq(state->text, slice_str("believed"));
@@ -261,11 +269,11 @@ static void show_backup(struct client *c, struct source_backup *out)
     }
 }
 
-static int ask_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
+static int remote_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
 {
-    static const char command[] = "BACKUP";
     struct remote *r = (struct remote *)s;
-    const struct slice words[] = {slice_str(command), slice_str(folder)};
+    const struct asked q = {r->client, "BACKUP"};
+    const struct slice words[] = {slice_str(q.command), slice_str(folder)};
     const struct reply *reply;
     struct client *watch; /* a connection answers in order, so the progress is asked for on another */
     int rc = client_connect(r->address, r->password, &watch, err);
@@ -281,43 +289,11 @@ static int ask_backup(struct source *s, const char *folder, struct source_backup
         return rc;
     }
     uint64_t took_ms = 0;
-    rc = field_u64(reply, command, "bytes", &out->bytes, err);
-    rc = rc < 0 ? rc : field_u64(reply, command, "problems", &out->problems, err);
-    rc = rc < 0 ? rc : field_u64(reply, command, "ms", &took_ms, err);
+    rc = field_u64(reply, &q, "bytes", &out->bytes, err);
+    rc = rc < 0 ? rc : field_u64(reply, &q, "problems", &out->problems, err);
+    rc = rc < 0 ? rc : field_u64(reply, &q, "ms", &took_ms, err);
     out->took_ms = (int64_t)took_ms;
     return rc;
-}
-
-/* --- the ops: who answered belongs before what is wrong with the answer --- */
-
-static int named(const struct source *s, int rc, struct err *err)
-{
-    return rc == ERR_VERSION ? err_prefix(err, "%s", ((const struct remote *)s)->address) : rc;
-}
-
-static int remote_history(struct source *s, struct slice user, struct history *out, struct err *err)
-{
-    return named(s, ask_history(s, user, out, err), err);
-}
-
-static int remote_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
-{
-    return named(s, ask_why(s, user, item, places, err), err);
-}
-
-static int remote_months(struct source *s, struct store_month_info *out, int max, struct err *err)
-{
-    return named(s, ask_months(s, out, max, err), err);
-}
-
-static int remote_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
-{
-    return named(s, ask_clock(s, what, out, err), err);
-}
-
-static int remote_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
-{
-    return named(s, ask_backup(s, folder, out, err), err);
 }
 
 static void remote_close(struct source *s)

@@ -89,14 +89,20 @@ static int open_pool(struct load_target *t, struct config *cfg, uint64_t seed, s
     return rc;
 }
 
+static int wait_for_answer(struct load_target *t, const struct reply **reply, struct err *err)
+{
+    int rc = client_wait(t->client, PATIENCE_MS, err);
+    if (rc == 0) {
+        rc = err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", client_address(t->client), PATIENCE_MS / 60000);
+    }
+    return rc < 0 ? rc : client_answer(t->client, reply, err);
+}
+
 static int call_server(struct load_target *t, const struct slice *words, size_t n, const struct reply **reply,
                        struct err *err)
 {
     int rc = client_queue(t->client, words, n, err);
-    if (rc == 0 && (rc = client_wait(t->client, PATIENCE_MS, err)) == 0) {
-        rc = err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", client_address(t->client), PATIENCE_MS / 60000);
-    }
-    return rc < 0 ? rc : client_answer(t->client, reply, err);
+    return rc < 0 ? rc : wait_for_answer(t, reply, err);
 }
 
 /* The server's fingerprint, from INFO; and whether it has a ring. */
@@ -229,11 +235,8 @@ static int collect(struct load_target *t, struct err *err)
 {
     struct batch *b = &t->batches[t->oldest];
     const struct reply *reply = NULL;
-    int rc = client_wait(t->client, PATIENCE_MS, err);
-    if (rc == 0) {
-        rc = err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", client_address(t->client), PATIENCE_MS / 60000);
-    }
-    if (rc < 0 || (rc = client_answer(t->client, &reply, err)) < 0) {
+    int rc = wait_for_answer(t, &reply, err);
+    if (rc < 0) {
         return reply != NULL && is_busy(reply) ? send_again(t, err) : rc;
     }
     t->busy_since = 0;

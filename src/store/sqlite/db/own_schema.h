@@ -5,7 +5,7 @@
  *
  * SQL is compared word by word, so that comments and white space may differ, and a name may stand in quotes, as it does
  * once a table was renamed. Of SQLite's own, what ANALYZE leaves may be there. Views of ours may be missing or differ:
- * nothing reads them but people, and views.c makes them anew.
+ * only people read them, and views.c makes them again.
  */
 #ifndef UNSEEN_STORE_SQLITE_DB_OWN_SCHEMA_H
 #define UNSEEN_STORE_SQLITE_DB_OWN_SCHEMA_H

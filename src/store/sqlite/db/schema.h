@@ -17,7 +17,7 @@ struct schema_step {
 /* Runs the steps that the file lacks. */
 int schema_upgrade(struct db *db, const struct schema_step *steps, int n_steps, struct err *err);
 
-/* Examines the file, runs its own steps, and makes views anew that don't fit the tables. */
+/* Examines the file, runs its own steps, and makes views again that don't fit the tables. */
 int schema_staging(struct db *db, struct err *err);
 int schema_history(struct db *db, struct err *err);
 

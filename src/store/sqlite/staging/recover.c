@@ -391,7 +391,7 @@ static bool empty_for_stager(struct sqlite_store *s)
     return more;
 }
 
-/* A server waits for a flush that fails, and says why meanwhile. A command that nobody watches ends with the cause. */
+/* A server waits for a flush that fails, and says why meanwhile. A command ends with the cause. */
 static int give_up(struct sqlite_store *s, struct err *err)
 {
     int result = 0;

@@ -28,7 +28,7 @@ struct garbage;
 /* How much of what a closed slot's tables had at the start its index has. */
 enum slot_reading {
     SLOT_READ,    /* all of it */
-    SLOT_READING, /* the recovery reads on, and nobody else looks at the slot */
+    SLOT_READING, /* the recovery reads on, and no other thread looks at the slot */
     SLOT_READ_ON, /* rows up to last_id: they are flushed and deleted, then the recovery reads on */
 };
 
@@ -50,7 +50,7 @@ struct clock_published {
 };
 
 struct stager {
-    bool running; /* the thread; of whoever opens, recovers and closes the store */
+    bool running; /* the thread; told by the one that opens, recovers and closes the store */
     pthread_t thread;
     struct thread_queue queue;
     struct db db;
