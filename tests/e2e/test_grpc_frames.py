@@ -490,7 +490,8 @@ def test_many_who_read_nothing(short):
     for peer in peers:
         for stream in range(1, 10, 2):
             peer.call(stream, body)
-    peers[0].take_until(HEADERS)  # they are answered, as far as there is memory
+        if peer is peers[0]:
+            peer.take_until(HEADERS)  # the first is answered; of the others, those for whom there is memory
     with short.client() as c, Grpc(short) as others:
         for n in range(20):
             assert list(others.ask("Filter", user="w", items=["a"], reply="ITEMS").items) == ["a"]

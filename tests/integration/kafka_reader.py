@@ -54,6 +54,13 @@ class Reader(Server):
             asked = {user: c.command("UNSEEN", user, *sorted(items)) for user, items in plays.items()}
         return {user: {item.decode() for item in left} for user, left in asked.items() if left}
 
+    def hides(self, never):
+        """What part of {user: items} that none of them has played it takes for played: where plays are flushed, the
+        filter's error, a thousandth at most. A start flushes what the run before had staged."""
+        left = self.unseen(never)
+        asked = sum(len(items) for items in never.values())
+        return (asked - sum(len(items) for items in left.values())) / asked
+
     def stored(self, user):
         """How many plays it counts of a user, once they are flushed."""
         with self.client(3) as c:
