@@ -27,7 +27,7 @@ finish() {
     [ "$failed" -eq 0 ]
     exit
 }
-trap 'echo; echo "interrupted"; exit 130' INT TERM
+trap 'echo; echo "interrupted"; rm -rf ${fast:+"$fast"}; exit 130' INT TERM
 
 . "$root/scripts/packages.bash"
 
@@ -59,20 +59,36 @@ fi
 # Tests that take this many seconds hang, and have failed.
 pytest_patience=1500
 
+# Is there room for so many MiB in /dev/shm, and twice as much memory? In a container it may be small, or run no program.
+has_memory() {
+    ! grep -qE '^[^ ]+ /dev/shm [^ ]+ [^ ]*noexec' /proc/mounts &&
+        [ "$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n 1)" -ge "$1" ] 2>/dev/null &&
+        [ "$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)" -ge $((2 * $1)) ]
+}
+
 # Runs pytest against the binary of a build folder: run_pytest FOLDER [options of pytest] TESTS. With
 # pytest_side_by_side=N, N files of tests at a time, or N groups of them where conftest.py makes groups: most wait for a
 # server most of the time.
 pytest_side_by_side=1 pytest_dist=loadfile
+pytest_fast=0 # MiB that tests may need in memory, where their folders then are; a disk syncs for each of many servers
+fast=''
 pytest_none=0 # 5, pytest's code for "no tests collected", where that is no failure
 run_pytest() {
     local folder=$out/$1
     shift
     [ "$pytest_side_by_side" -eq 1 ] || set -- -n "$pytest_side_by_side" --dist "$pytest_dist" "$@"
-    UNSEEN_BUILD=$folder timeout --foreground --verbose -k 60 -s INT "$pytest_patience" \
-        "${fixed_addresses[@]}" /usr/bin/python3 -m pytest -q -rsf --tb=short -p no:cacheprovider \
-        --basetemp="$folder/pytest" --junitxml="$folder/pytest.xml" "$@"
+    local base=$folder/pytest
+    if [ "$pytest_fast" -gt 0 ] && has_memory "$pytest_fast"; then
+        fast=$(mktemp -d /dev/shm/unseen.XXXXXX) && base=$fast/pytest
+    fi
+    # What pytest makes of the tests' sources is kept, for each process and each run of it needs all of them.
+    UNSEEN_BUILD=$folder TMPDIR=${fast:-${TMPDIR:-/tmp}} PYTHONDONTWRITEBYTECODE='' PYTHONPYCACHEPREFIX=$out/pycache \
+        timeout --foreground --verbose -k 60 -s INT "$pytest_patience" "${fixed_addresses[@]}" \
+        /usr/bin/python3 -m pytest -q -rsf --tb=short -p no:cacheprovider --basetemp="$base" \
+        --junitxml="$folder/pytest.xml" "$@"
     local code=$? counts
-    rm -rf "$folder/pytest"
+    rm -rf "$folder/pytest" ${fast:+"$fast"}
+    fast=''
     counts=$(/usr/bin/python3 - "$folder/pytest.xml" <<'PY'
 import sys
 import xml.etree.ElementTree as xml
