@@ -8,6 +8,7 @@ from resp import Client, Closed, RespError
 from standstill import freeze, thaw
 
 REDIS = shutil.which("redis-server")
+PATIENT = "1min"  # a legacy_timeout for what it is to answer, however slow the machine
 
 
 def wait(condition, said=lambda: ""):

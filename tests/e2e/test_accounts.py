@@ -2,8 +2,10 @@
 import base64
 import json
 import os
+import pathlib
 import pty
 import re
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -29,14 +31,20 @@ def account(path, *words, password=None, check=True):
     return done
 
 
-@pytest.fixture
-def accounts(folder):
-    """One of each role, whose password is its name, and one with all."""
-    path = folder / "accounts"
+@pytest.fixture(scope="module")
+def made_accounts(tmp_path_factory):
+    """A hash takes long, as it should."""
+    path = tmp_path_factory.mktemp("accounts") / "accounts"
     for role in ROLES:
         account(path, "add", f"the-{role}", "--roles", role, password=f"the-{role}\n")
     account(path, "add", "all", "--roles", ",".join(ROLES), password="all\n")
     return path
+
+
+@pytest.fixture
+def accounts(folder, made_accounts):
+    """One of each role, whose password is its name, and one with all."""
+    return pathlib.Path(shutil.copy2(made_accounts, folder))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import START
 from old_cluster import Mover, Node, OldCluster
-from old_redis import REDIS, wait
+from old_redis import PATIENT, REDIS, wait
 from resp import encode
 from test_tls import Certificates
 from test_migrate import migrate, verify, wait_done, wait_status
@@ -80,7 +80,7 @@ def test_user_of_the_old_redis(make_server, cluster):
         node.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+zscan", "+zrevrange", "+zmscore", "+scan", "+select",
                  "+cluster|slots", "+cluster|nodes", "+asking")
     server = make_server(legacy_redis=cluster.seeds, legacy_user="reader", legacy_password="secret",
-                         legacy_read_through="yes", legacy_timeout="1s", legacy_cluster="yes")
+                         legacy_read_through="yes", legacy_timeout=PATIENT, legacy_cluster="yes")
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
         migrate(server, "--scan")
@@ -173,7 +173,7 @@ def counts(client):
 
 def reading_through(make_server, cluster, users):
     """Whoever is noted waits: so many a second are migrated that none is."""
-    server = make_server(legacy_redis=cluster.masters[0].address, legacy_read_through="yes", legacy_timeout="1s",
+    server = make_server(legacy_redis=cluster.masters[0].address, legacy_read_through="yes", legacy_timeout=PATIENT,
                          legacy_users_rate="1", workers="1")
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
@@ -252,7 +252,7 @@ def test_sentinel(make_server, sentinels):
         c.pipeline([("ZADD", f"played:u{i}", *[w for k in range(20) for w in (START - k, f"i{k}")]) for i in range(200)])
         c.pipeline([("ZADD", f"delivered:u{i}", START, f"d{i}") for i in range(200)])
         c.command("WAIT", 1, 0)
-    server = make_server(legacy_sentinel=address, legacy_mirror="yes", legacy_read_through="yes", legacy_timeout="1s",
+    server = make_server(legacy_sentinel=address, legacy_mirror="yes", legacy_read_through="yes", legacy_timeout=PATIENT,
                          legacy_users_rate="100")
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
@@ -295,7 +295,7 @@ def test_sentinel_with_a_password(make_server, closed_sentinel, user, password):
         c.pipeline([("ZADD", f"played:u{i}", START, "i0") for i in range(20)])
     server = make_server(legacy_sentinel=f"{sentinel.address}/old", legacy_password="of the redis",
                          legacy_sentinel_user=user, legacy_sentinel_password="wrong", legacy_mirror="yes",
-                         legacy_read_through="yes", legacy_timeout="1s", legacy_users_rate="1")
+                         legacy_read_through="yes", legacy_timeout=PATIENT, legacy_users_rate="1")
     done = migrate(server, "--scan", check=False)
     assert done.returncode != 0 and b"WRONGPASS" in done.stderr and sentinel.address.encode() in done.stderr, done
     migrate(server, "--keys", "-", input="".join(f"u{i}\n" for i in range(20)).encode())
@@ -364,7 +364,7 @@ def test_tls(make_server, folder, certs):
     try:
         fill(old, 20)
         server = make_server(legacy_redis=",".join(n.secure for n in old.masters), legacy_read_through="yes",
-                             legacy_timeout="1s", tls_ca=certs["ca.pem"], tls_cert=certs["client.pem"],
+                             legacy_timeout=PATIENT, tls_ca=certs["ca.pem"], tls_cert=certs["client.pem"],
                              tls_key=certs["client.key"])
         with server.client() as c:
             c.command("LEGACY", "PAUSE")

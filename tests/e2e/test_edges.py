@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from conftest import DAY, HOUR, START, run
-from old_redis import REDIS, OldRedis
+from old_redis import PATIENT, REDIS, OldRedis
 from resp import flat
 from test_http import Asker, schema
 from test_migrate import wait_status, zadd
@@ -263,7 +263,7 @@ def test_legacy(make_server, folder):
     try:
         with redis.client() as c:
             zadd(c, "played:u", [(START, "there")])
-        server = make_server(legacy_redis=redis.socket, legacy_read_through="yes", legacy_timeout="1s")
+        server = make_server(legacy_redis=redis.socket, legacy_read_through="yes", legacy_timeout=PATIENT)
         with server.client() as c:
             c.command("LEGACY", "PAUSE")
             c.command("LEGACY", "NOTE", "u")

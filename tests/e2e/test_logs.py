@@ -23,7 +23,7 @@ def server(make_server):
 
 def line_with(server, *parts):
     """The one line that has all of them, which may take a moment."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found = [line for line in server.log().splitlines() if all(part in line for part in parts)]
         if found:
@@ -86,7 +86,7 @@ def test_one_that_does_not_log_in(make_server):
 
 def test_http(server):
     host, port = http_url(server)[len("http://"):].split(":")
-    c = http.client.HTTPConnection(host, int(port), timeout=30)
+    c = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
     c.request("GET", "/healthz")
     assert c.getresponse().read() == b'{"alive":true}\n'
     own = address_of(c.sock)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from old_redis import wait
+from old_redis import PATIENT, wait
 from test_migrate import migrate, wait_done, wait_status
 
 MIB = 1 << 20
@@ -158,7 +158,7 @@ def test_mirror(make_server, make_liar, lie):
 def test_read_through(make_server, make_liar, lie):
     make, _ = lie
     liar = make_liar(lambda words: make() if words[:2] == [b"ZMSCORE", b"played:u1"] else None)
-    server = make_server(legacy_redis=liar.address, legacy_read_through="yes", legacy_timeout="1s")
+    server = make_server(legacy_redis=liar.address, legacy_read_through="yes", legacy_timeout=PATIENT)
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
         c.command("LEGACY", "NOTE", "u1")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from conftest import DAY, PATIENCE, START, http_url
-from old_redis import REDIS, OldRedis
+from old_redis import PATIENT, REDIS, OldRedis
 from resp import Closed, encode
 from standstill import freeze, thaw
 from test_migrate import migrate, status, wait_done, wait_status, zadd
@@ -16,7 +16,6 @@ from test_reload import reload
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
 
-PATIENT = "1s"  # for what is to be answered, however slow the machine
 
 
 @pytest.fixture
@@ -218,10 +217,12 @@ def test_a_stopped_redis(make_server, make_old):
         assert ask(c, "u", "a", "b") == [b"b"]
         reload(server, legacy_timeout="20ms")
         freeze(redis.process)
-        began = time.monotonic()
+        took = []
         for _ in range(5):
+            began = time.monotonic()
             assert ask(c, "u", "a", "b") == [b"a", b"b"]
-        assert time.monotonic() - began < 3.5, "their answers leave when they are there, and not with the loop's next event"
+            took.append(time.monotonic() - began)
+        assert min(took[1:]) < 0.7, "their answers leave when they are there, and not with the loop's next event, a second later"
         for _ in range(195):
             assert ask(c, "u", "a", "b") == [b"a", b"b"]
         counted = figures(server)
@@ -411,9 +412,8 @@ def test_stopped_while_questions_are_out(make_server, make_old):
     for c, user in zip(clients, users):
         c.send(encode("UNSEEN", user, "a"))
     wait_status(server, lambda s: s[b"read_through_asked"] > 0)
-    began = time.monotonic()
     assert server.stop() == 0
-    assert time.monotonic() - began < 5 + 20 * (PATIENCE > 200)
+    assert "stopped with work under way" not in server.log()
     for c in clients:
         try:
             assert c.read() == [b"a"]

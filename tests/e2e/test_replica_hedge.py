@@ -63,11 +63,8 @@ def test_a_frozen_disk_is_not_felt(disk, hedged):  # noqa: F811
     wait_until_well(primary)
     disk.freeze(str(primary.data / "history.db"))
     with primary.client() as c:
-        took = []
         for user in cold:
-            began = time.monotonic()
             assert c.command("UNSEEN", user, "a", "x", "y") == [b"x", b"y"]
-            took.append(time.monotonic() - began)
             assert c.command("PLAYED", user, "y") == 1  # staging.db is well, and nobody waits for the replica to have it
             assert c.command("UNSEEN", user, "a", "x", "y") == [b"x"]
         assert c.command("SEEN", cold[0], "a", "x") == [1, 0]
@@ -111,7 +108,7 @@ def test_a_damaged_month_is_answered_by_the_replica(disk, hedged, on_damage):  #
     wait_for_tier(primary)
     until(lambda: status(primary)["replicas"], lambda: "the replica")
     with primary.client() as c:
-        assert c.command("UNSEEN", "u77", "a", "x") == [b"x"]
+        until(lambda: try_ask(c, "u77") == [b"x"], lambda: "the replica's answer")
         replica.kill()
         wait_for_tier(primary, there=False)
         if on_damage == "answer":
@@ -134,7 +131,7 @@ def try_ask(c, user):
 
 
 def test_a_dead_replica_costs_little(disk, hedged):  # noqa: F811
-    primary, replica = hedged(question_timeout="2s")
+    primary, replica = hedged(question_timeout="1min")
     cold = cold_users(primary, 10)
     freeze(replica.process)
     try:

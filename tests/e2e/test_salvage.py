@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from conftest import run
+from conftest import PATIENCE, run
 from resp import RespError
 
 USERS = 1000
@@ -133,7 +133,7 @@ def test_nothing_but_staging(full):
     """The history is gone: what was recorded since the last flush is saved."""
     (full.data / "history.db").unlink()
     full.spawn()
-    assert full.process.wait(20) == 1
+    assert full.process.wait(PATIENCE) == 1
     assert "history.db is missing" in full.log() and "--salvage" in full.log()
     target, report = salvage(full)
     assert len(report["losses"]) == 1 and "history.db: nothing can be read" in report["losses"][0]

@@ -152,7 +152,7 @@ class Frames:
 
     def __init__(self, server, settings=b"", preface=PREFACE):
         host, port = grpc_address(server).rsplit(":", 1)
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=10)
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE)
         self.buffer = b""
         self.inflater = Inflater()
         self.send(preface + (frame(SETTINGS, 0, 0, settings) if preface == PREFACE else b""))
