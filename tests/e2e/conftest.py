@@ -217,8 +217,9 @@ def http_url(server):
 
 
 @pytest.fixture
-def folder():
-    path = tempfile.mkdtemp(prefix="unseen-e2e-")
+def folder(request):
+    """Temporary files may be in memory, as scripts/test has them: not those of a disk that is late."""
+    path = tempfile.mkdtemp(prefix="unseen-e2e-", dir=os.environ.get("UNSEEN_DISK") if "disk" in request.fixturenames else None)
     yield pathlib.Path(path)
     shutil.rmtree(path, ignore_errors=True)
 
