@@ -8,9 +8,11 @@ tests_lib_libtest_a_SOURCES = \
 	tests/lib/load_wait.h \
 	tests/lib/memory_pool.c \
 	tests/lib/memory_pool.h \
+	tests/lib/no_sync.c \
 	tests/lib/part_rows.c \
 	tests/lib/part_rows.h \
 	tests/lib/random.h \
+	tests/lib/rounds.h \
 	tests/lib/send_bytes.h \
 	tests/lib/vfs_fault.c \
 	tests/lib/vfs_fault.h \
@@ -57,3 +59,6 @@ endif
 
 # Of programs that may want small tables of staged rows.
 part_rows_ldflags = -Wl,-u,__wrap_parts_rows -Wl,--wrap=parts_rows
+
+# Of all programs that are tests (tests/lib/no_sync.c).
+no_sync_ldflags = -Wl,-u,fsync,-u,fdatasync

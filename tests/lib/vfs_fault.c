@@ -31,7 +31,7 @@ static struct {
 } rules[RULES_MAX];
 static int n_rules;
 static bool frozen, released;
-static _Atomic bool skip_syncs, skip_sleeps;
+static _Atomic bool skip_sleeps;
 static int held;
 
 int vfs_fault_add(const struct vfs_rule *rule)
@@ -100,11 +100,6 @@ void vfs_fault_freeze(bool on)
     pthread_mutex_lock(&rules_mutex);
     frozen = on;
     pthread_mutex_unlock(&rules_mutex);
-}
-
-void vfs_fault_skip_syncs(void)
-{
-    atomic_store(&skip_syncs, true);
 }
 
 void vfs_fault_skip_sleeps(void)
@@ -235,10 +230,6 @@ static int fault_sync(sqlite3_file *file, int flags)
             power_sync_failed(f->power);
         }
         return rc;
-    }
-    /* A simulated device needs no real sync: the test's process outlives it. */
-    if (atomic_load(&skip_syncs) && !f->power) {
-        return SQLITE_OK;
     }
     return f->power ? power_sync(f->power, f->real) : f->real->pMethods->xSync(f->real, flags);
 }

@@ -60,9 +60,6 @@ void vfs_fault_release_rule(int rule); /* what that one holds, or would; others 
 
 void vfs_fault_freeze(bool frozen);
 
-/* From here on no sync reaches the disk, for tests of many starts: what the process has written outlives the store. */
-void vfs_fault_skip_syncs(void);
-
 /* Waits for another connection's lock take no time, and give up after as many tries as ever. Until healed. */
 void vfs_fault_skip_sleeps(void);
 

@@ -198,7 +198,6 @@ struct store_fixture *whole_folder_new(const char *name)
 {
     struct store_fixture *f = store_fixture_new(name);
     f->cfg.legacy_mirror = 1;
-    vfs_fault_skip_syncs();
     make(f);
     snprintf(offload, sizeof offload, "/tmp/unseen-test-%s-aside.XXXXXX", name);
     assert_non_null(mkdtemp(offload));

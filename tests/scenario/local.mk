@@ -9,9 +9,9 @@ tests_scenario_run_scenario_SOURCES = \
 	tests/scenario/scenario_text.c
 tests_scenario_test_power_SOURCES = tests/scenario/ledger.c tests/scenario/ledger.h tests/scenario/test_power.c
 tests_scenario_test_pair_LDFLAGS = $(unit_ldflags)
-tests_scenario_run_scenario_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags)
-tests_scenario_test_power_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags)
-tests_scenario_test_restart_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags)
+tests_scenario_run_scenario_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags)
+tests_scenario_test_power_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags)
+tests_scenario_test_restart_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags)
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \

@@ -176,7 +176,7 @@ endif
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 $(unit_tests): AM_LDFLAGS = $(unit_ldflags)
-unit_ldflags = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) -Wl,-u,__wrap_malloc \
+unit_ldflags = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags) -Wl,-u,__wrap_malloc \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray
 
 # What some need beyond that.

@@ -21,6 +21,7 @@
 #include "base/hash.h"
 #include "tests/lib/load_wait.h"
 #include "tests/lib/random.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/world_fixture.h"
 
 #define MIN INT64_C(60000)
@@ -347,7 +348,7 @@ static void test_model(void **state)
     const char *from = getenv("CLOCK_MODEL_SEED");
     uint64_t first = from != NULL ? strtoull(from, NULL, 10) : 1;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        for (uint64_t seed = first; seed < first + SEEDS; seed++) {
+        for (uint64_t seed = first; seed < first + (uint64_t)test_rounds(SEEDS); seed++) {
             run(&kinds[k], seed);
         }
     }

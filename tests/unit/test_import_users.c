@@ -18,6 +18,7 @@
 #include "store/codec/user_snapshot.h"
 #include "store/migration.h"
 #include "store/ring.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
 enum { USERS = 40, ITEMS = 30 };
@@ -147,10 +148,10 @@ static void joins_while_the_disk_fails(void **state)
     struct store_fixture *f = *state;
     int failed = 0;
     bool answered = false;
-    for (uint64_t n = 1; !answered; n++) {
+    for (uint64_t n = 1; !answered; n += test_stride()) {
         struct err err = {0};
         int rule = vfs_fault_add(
-            &(struct vfs_rule){.ops = VFS_WRITE | VFS_SYNC, .file = "", .nth = n, .action = actions[n % 2]});
+            &(struct vfs_rule){.ops = VFS_WRITE | VFS_SYNC, .file = "", .nth = n, .action = actions[failed % 2]});
         int rc = import(f, &err);
         answered = vfs_fault_hits(rule) < n;
         vfs_fault_heal();

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -37,7 +36,7 @@ static struct kafka *kafka;
 
 static _Atomic int failing_syncs; /* of the dead letters alone */
 
-/* In the place of the system's. */
+/* In the place of that of tests/lib/no_sync.c. */
 int fdatasync(int fd)
 {
     char link[64], path[256];
@@ -49,7 +48,7 @@ int fdatasync(int fd)
         errno = EIO;
         return -1;
     }
-    return (int)syscall(SYS_fdatasync, fd);
+    return 0;
 }
 
 static void begin(int64_t end)

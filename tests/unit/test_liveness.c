@@ -26,6 +26,7 @@
 #include "store/ring.h"
 #include "store/saved_sessions.h"
 #include "store/stats.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/whole_folder.h"
 
 static char copy[64]; /* the backup's folder */
@@ -497,7 +498,7 @@ static void live(struct store_fixture *f, unsigned ops, bool sticky)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct vfs_rule fault = {.ops = ops, .file = files[i], .sticky = sticky, .action = VFS_EIO};
         do {
-            fault.nth += stride > 0 ? stride : 1 + fault.nth / 6;
+            fault.nth += stride > 0 ? stride : 1 + fault.nth * test_stride() / 6;
             trials++;
         } while (live_through(f, &fault, &wrong));
     }

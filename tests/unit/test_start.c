@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/rounds.h"
 #include "tests/lib/whole_folder.h"
 
 static int setup(void **state)
@@ -109,7 +110,7 @@ static void starts_with_faults(struct store_fixture *f, unsigned ops, bool stick
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct vfs_rule fault = {.ops = ops, .file = files[i], .nth = 0, .sticky = sticky, .action = VFS_EIO};
         do {
-            fault.nth++;
+            fault.nth += fault.nth == 0 ? 1 : test_stride();
             starts++;
         } while (start_with_fault(f, &fault, &failed, &wrong));
     }
