@@ -31,8 +31,9 @@ from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 
-@pytest.fixture
-def browser(folder):
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
     options = Options()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
                      "--disable-background-networking", "--window-size=1150,900", f"--user-data-dir={folder}/chromium"):
@@ -41,6 +42,18 @@ def browser(folder):
     driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """One browser, and a tab of its own for each test, whose server is another origin."""
+    first = chromium.current_window_handle
+    chromium.switch_to.new_window("tab")
+    for log in ("performance", "browser"):
+        chromium.get_log(log)
+    yield chromium
+    chromium.close()
+    chromium.switch_to.window(first)
 
 
 @pytest.fixture
