@@ -224,6 +224,16 @@ def folder(request):
     shutil.rmtree(path, ignore_errors=True)
 
 
+# What takes a minute or more comes first, so that no process is left alone with one of these at the end.
+LONGEST = ["front_redis", "two_tiers", "page", "replica_model", "model", "front_model", "replica", "backup", "replica_hedge",
+           "cold", "replica_faults", "export", "pools", "start_early", "process"]
+
+
+def pytest_collection_modifyitems(items):
+    ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+
+
 def pytest_generate_tests(metafunc):
     """A module's STORES: its tests are run over each; but those of NEEDS_FOLDER as ever, over sqlite."""
     module, name = metafunc.module, metafunc.function.__name__
@@ -318,6 +328,15 @@ def trace_path():
     path = DATA / "movietweetings.tsv.gz"
     if not path.exists():
         pytest.skip(f"not here: the real trace is not at {path}: set UNSEEN_TEST_TRACES to its folder")
+    return path
+
+
+@pytest.fixture(scope="session")
+def configure_cache(tmp_path_factory):
+    """A cache of what configure has found out for the build that is tested, but nothing that pkg-config has said."""
+    path = tmp_path_factory.mktemp("configure") / "cache"
+    path.write_text("".join(f"{line}\n" for line in (BUILD / "config.log").read_text().splitlines()
+                            if re.match(r"(ac|am|lt)_cv_(?!env_|path_(ac_pt_)?PKG_CONFIG)", line)))
     return path
 
 

@@ -85,25 +85,16 @@ def test_packages_are_not_built_without(kind, library):
     assert f"--with-{library}=yes" in configure_lines()[kind]
 
 
-@pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    """A cache of what configure has found out for the build that is tested, but nothing that pkg-config has said."""
-    path = tmp_path_factory.mktemp("configure") / "cache"
-    path.write_text("".join(f"{line}\n" for line in (BUILD / "config.log").read_text().splitlines()
-                            if re.match(r"(ac|am|lt)_cv_(?!env_|path_(ac_pt_)?PKG_CONFIG)", line)))
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
 @pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2", "rdkafka"])
 @pytest.mark.parametrize("asked, code", [("yes", 1), ("no", 0)])
-def test_configure_fails_without_a_library_that_is_asked_for(folder, known, library, asked, code):
+def test_configure_fails_without_a_library_that_is_asked_for(folder, configure_cache, library, asked, code):
     """pkg-config finds everything but that."""
     tool = folder / "pkg-config"
     tool.write_text(f'#!/bin/sh\ncase "$*" in *{library}*) exit 1 ;; esac\nexec /usr/bin/pkg-config "$@"\n')
     tool.chmod(0o755)
-    done = subprocess.run([REPO / "configure", "-q", "--no-create", f"--cache-file={shutil.copy(known, folder)}", f"PKG_CONFIG={tool}",
+    done = subprocess.run([REPO / "configure", "-q", "--no-create", f"--cache-file={shutil.copy(configure_cache, folder)}", f"PKG_CONFIG={tool}",
                            f"--with-{library}={asked}"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     assert (library in done.stderr) == (code == 1)

@@ -112,11 +112,11 @@ def record(calls, i, **more):
 
 
 def test_a_stream_is_answered_in_order(server, calls):
-    n = 20000
+    n = 5000  # more than a window of HTTP/2 holds
     replies = list(calls.stream(record(calls, i) for i in range(n)))
     assert [r.tag for r in replies] == list(range(n)) and all(r.count == 1 and r.code == 0 for r in replies)
     with server.client() as c:
-        assert c.command("UNSEEN", "u3", "i3", "i13", "i19993", "none") == [b"none"]
+        assert c.command("UNSEEN", "u3", "i3", "i13", "i4993", "none") == [b"none"]
 
 
 def test_a_stream_answers_as_it_goes(calls):
