@@ -8,6 +8,7 @@ tests_lib_libtest_a_SOURCES = \
 	tests/lib/load_wait.h \
 	tests/lib/memory_pool.c \
 	tests/lib/memory_pool.h \
+	tests/lib/no_nice.c \
 	tests/lib/no_sync.c \
 	tests/lib/part_rows.c \
 	tests/lib/part_rows.h \
@@ -57,8 +58,7 @@ tests_lib_libtest_a_SOURCES += \
 endif
 endif
 
-# Of programs that may want small tables of staged rows.
-part_rows_ldflags = -Wl,-u,__wrap_parts_rows -Wl,--wrap=parts_rows
-
-# Of all programs that are tests (tests/lib/no_sync.c).
-no_sync_ldflags = -Wl,-u,fsync,-u,fdatasync
+# Of all programs that are tests: small tables of staged rows where they are asked for (part_rows.h), no sync that takes
+# time (no_sync.c), no thread that waits for a busy machine (no_nice.c).
+test_ldflags = $(UNSEEN_LDFLAGS) -Wl,-u,__wrap_parts_rows,--wrap=parts_rows -Wl,-u,fsync,-u,fdatasync \
+	-Wl,-u,__wrap_background_enter,--wrap=background_enter

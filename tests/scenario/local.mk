@@ -9,9 +9,9 @@ tests_scenario_run_scenario_SOURCES = \
 	tests/scenario/scenario_text.c
 tests_scenario_test_power_SOURCES = tests/scenario/ledger.c tests/scenario/ledger.h tests/scenario/test_power.c
 tests_scenario_test_pair_LDFLAGS = $(unit_ldflags)
-tests_scenario_run_scenario_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags)
-tests_scenario_test_power_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags)
-tests_scenario_test_restart_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags)
+tests_scenario_run_scenario_LDFLAGS = $(test_ldflags)
+tests_scenario_test_power_LDFLAGS = $(test_ldflags)
+tests_scenario_test_restart_LDFLAGS = $(test_ldflags)
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \
@@ -73,4 +73,4 @@ scenarios = \
 	tests/scenario/scenarios/unknown_user.scn
 
 EXTRA_DIST += $(scenarios)
-TESTS += $(scenarios) tests/scenario/test_pair tests/scenario/test_power tests/scenario/test_restart
+TESTS += tests/scenario/test_power tests/scenario/test_restart tests/scenario/test_pair $(scenarios)

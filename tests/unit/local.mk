@@ -1,14 +1,28 @@
 # Unit tests: tests/unit/test_X.c is one program, named here once. It is linked with tests/lib/libtest.a and cmocka, and
 # what it allocates passes through tests/lib/alloc.h.
+# Those that take longest come first, so that none is alone at the end.
 unit_tests = \
+	tests/unit/test_seal \
+	tests/unit/test_recover \
+	tests/unit/test_liveness \
+	tests/unit/test_clock_model \
+	tests/unit/test_backup \
+	tests/unit/test_store_conformance \
+	tests/unit/test_start \
+	tests/unit/test_import_users \
+	tests/unit/test_server_memory \
+	tests/unit/test_server_turns \
+	tests/unit/test_bench \
+	tests/unit/test_rados \
+	tests/unit/test_pool \
+	tests/unit/test_pool_plain \
+	tests/unit/test_late \
 	tests/unit/test_accounts \
 	tests/unit/test_ack \
 	tests/unit/test_ask_hedge \
 	tests/unit/test_asker \
 	tests/unit/test_away \
-	tests/unit/test_backup \
 	tests/unit/test_base \
-	tests/unit/test_bench \
 	tests/unit/test_bench_scan \
 	tests/unit/test_budget \
 	tests/unit/test_cli_options \
@@ -16,7 +30,6 @@ unit_tests = \
 	tests/unit/test_cli_reply \
 	tests/unit/test_cli_source \
 	tests/unit/test_client \
-	tests/unit/test_clock_model \
 	tests/unit/test_commands \
 	tests/unit/test_compare \
 	tests/unit/test_config \
@@ -57,18 +70,15 @@ unit_tests = \
 	tests/unit/test_import_command \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
-	tests/unit/test_import_users \
 	tests/unit/test_kept \
 	tests/unit/test_kafka_begin \
 	tests/unit/test_kafka_course \
 	tests/unit/test_kafka_shown \
 	tests/unit/test_kafka_message \
 	tests/unit/test_cold \
-	tests/unit/test_late \
 	tests/unit/test_kafka \
 	tests/unit/test_lease \
 	tests/unit/test_legacy \
-	tests/unit/test_liveness \
 	tests/unit/test_lying_peers \
 	tests/unit/test_log_format \
 	tests/unit/test_log_ring \
@@ -79,13 +89,10 @@ unit_tests = \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
-	tests/unit/test_pool \
-	tests/unit/test_pool_plain \
 	tests/unit/test_pool_fetch \
 	tests/unit/test_pool_facts \
 	tests/unit/test_positions \
 	tests/unit/test_probe \
-	tests/unit/test_rados \
 	tests/unit/test_rados_clock \
 	tests/unit/test_rados_fenced \
 	tests/unit/test_rados_kafka \
@@ -98,7 +105,6 @@ unit_tests = \
 	tests/unit/test_rados_walk \
 	tests/unit/test_reach \
 	tests/unit/test_read_through \
-	tests/unit/test_recover \
 	tests/unit/test_relay \
 	tests/unit/test_replica_event \
 	tests/unit/test_reply_limits \
@@ -109,21 +115,16 @@ unit_tests = \
 	tests/unit/test_clone \
 	tests/unit/test_clone_copy \
 	tests/unit/test_role \
-	tests/unit/test_seal \
 	tests/unit/test_serve_backup \
 	tests/unit/test_server \
-	tests/unit/test_server_memory \
-	tests/unit/test_server_turns \
 	tests/unit/test_sessions \
 	tests/unit/test_sieve \
 	tests/unit/test_spans \
 	tests/unit/test_staged \
 	tests/unit/test_staged_threads \
-	tests/unit/test_start \
 	tests/unit/test_slot_parts \
 	tests/unit/test_slot_stream \
 	tests/unit/test_store \
-	tests/unit/test_store_conformance \
 	tests/unit/test_store_export \
 	tests/unit/test_store_load \
 	tests/unit/test_store_memory \
@@ -176,7 +177,7 @@ endif
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 $(unit_tests): AM_LDFLAGS = $(unit_ldflags)
-unit_ldflags = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) $(no_sync_ldflags) -Wl,-u,__wrap_malloc \
+unit_ldflags = $(test_ldflags) -Wl,-u,__wrap_malloc \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray
 
 # What some need beyond that.

@@ -15,6 +15,7 @@
 #include "store/pools.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
 static struct pool_budget budget;
@@ -409,7 +410,7 @@ static void both_ways_say_the_same(void **state)
     struct err err = {0};
     q.random = 3;
     assert_int_equal(view_probe_init(&probe, &err), 0);
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < test_rounds(200); round++) {
         make_line(&q);
         make_view(&q);
         q.hidden = random_next(&q.random);

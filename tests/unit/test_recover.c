@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "store/bulk.h"
 #include "tests/lib/random.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
 /* Ids far apart make few rows a large slot, which threads read. */
@@ -241,7 +242,7 @@ static void test_stopped_while_it_recovers(void **state)
     for (int stopped = 1; stopped == 1; stops += stopped) {
         struct err err = {0};
         snprintf(user, sizeof user, "k%d", stops);
-        struct between b = {.f = f, .act = record_one, .user = user, .stop = stops + 1};
+        struct between b = {.f = f, .act = record_one, .user = user, .stop = 1 + stops * (int)test_stride()};
         begin(f);
         int rc = f->store->ops->recover(f->store, on_progress, &b, &err);
         assert_int_equal(rc, err.code);
@@ -254,7 +255,7 @@ static void test_stopped_while_it_recovers(void **state)
             f->store->ops->close(f->store);
         }
     }
-    assert_true(stops > OLD / 512);
+    assert_true(stops > OLD / 512 / (int)test_stride());
     struct err err = {0};
     assert_int_equal(f->store->ops->reader_open(f->store, &f->reader, &err), 0);
     for (int again = 0; again < 2; again++) {
@@ -589,7 +590,7 @@ static void test_a_read_fails(void **state)
     struct err err = {0};
     int failed = 0;
     stage_old(f);
-    for (uint64_t nth = 1; failed == 0 || err.code < 0; nth++) {
+    for (uint64_t nth = 1; failed == 0 || err.code < 0; nth += test_stride()) {
         err = (struct err){0};
         begin(f);
         if (answers(f)) {

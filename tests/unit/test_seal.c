@@ -27,6 +27,7 @@
 #include "store/sqlite/state.h"
 #include "tests/lib/load_wait.h"
 #include "tests/lib/random.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000, ID_SIZE = 32 };
@@ -230,7 +231,7 @@ static void test_parts(void **state)
     static const double rates[] = {1e-4, 1e-3, 0.05};
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
         uint32_t most = error_budget_coarse_max(rates[r]);
-        for (int64_t window = 1; window <= 12; window += 2) {
+        for (int64_t window = 1; window <= 12; window += 2 * (int64_t)test_stride()) {
             need_bounded(1, rates[r], window);
             need_bounded(most, rates[r], window);
         }
@@ -357,7 +358,7 @@ static void test_kills(void **state)
     clock_test_advance(SEPTEMBER_2 - clock_wall_ms());
     int between = 0;
     bool sealed = false;
-    for (uint64_t nth = 1; !sealed; nth += STEP) {
+    for (uint64_t nth = 1; !sealed; nth += test_stride() > 1 ? 2 * STEP : STEP) {
         vfs_fault_add(
             &(struct vfs_rule){.ops = VFS_CHANGE, .file = "history", .nth = nth, .sticky = true, .action = VFS_EIO});
         if (world_start(w, &err) == 0) {
