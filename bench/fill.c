@@ -206,7 +206,7 @@ static void fill(struct fill *f)
 {
     static struct config cfg;
     struct err err = {0};
-    int64_t began = clock_stopwatch_us();
+    int64_t began = clock_figures_us();
     if (f->page > 0) {
         make_page_size(f);
     }
@@ -237,7 +237,7 @@ static void fill(struct fill *f)
     printf("%" PRIu32 " users, %" PRIu64 " plays in %" PRIu32 " months: history.db %.1f MiB, %.2f bytes a play, %.0f a "
            "user; in %.1f s\n",
            f->users, plays, f->months, bytes / 1048576, bytes / (double)plays, bytes / f->users,
-           (double)(clock_stopwatch_us() - began) / 1e6);
+           (double)(clock_figures_us() - began) / 1e6);
 }
 
 static uint32_t number(const char *text, uint32_t most)

@@ -57,7 +57,7 @@ static rd_kafka_t *client(rd_kafka_type_t type, rd_kafka_conf_t *conf, const cha
 
 static double seconds_since(int64_t began_us)
 {
-    return (double)(clock_stopwatch_us() - began_us) / 1e6;
+    return (double)(clock_figures_us() - began_us) / 1e6;
 }
 
 static void make_topic(const char *brokers, const char *name, int partitions)
@@ -116,7 +116,7 @@ static void fill(const char *brokers, const char *name, uint64_t messages, uint6
     struct zipf zipf;
     struct random random = {.state = 1};
     zipf_init(&zipf, users, skew);
-    int64_t began = clock_stopwatch_us();
+    int64_t began = clock_figures_us();
     uint64_t base = (uint64_t)clock_wall_ms() << 24; /* other runs have other items */
     for (uint64_t i = 0; i < messages; i++) {
         produce(k, topic, zipf_next(&zipf, &random) - 1, base + i);
@@ -159,7 +159,7 @@ static void poll_all(const char *brokers, const char *name, int partitions, uint
         if (message == NULL || message->err != 0) {
             fail("poll", message == NULL ? "nothing came" : rd_kafka_message_errstr(message));
         }
-        began = n++ == 0 ? clock_stopwatch_us() : began;
+        began = n++ == 0 ? clock_figures_us() : began;
         rd_kafka_message_destroy(message);
     }
     printf("%.6f\n", seconds_since(began));

@@ -384,11 +384,11 @@ static int run_hiredis(const struct peer *p, const struct bench_plan *plan, stru
     if (redis == NULL || redis->err != 0) {
         return fail("can't connect");
     }
-    int64_t from = clock_stopwatch_ns() + (int64_t)(plan->warm_up * 1e9), end = from + (int64_t)(plan->seconds * 1e9);
-    for (int64_t began = clock_stopwatch_ns(), now; began < end && result->wrong == 0; began = now) {
+    int64_t from = clock_figures_ns() + (int64_t)(plan->warm_up * 1e9), end = from + (int64_t)(plan->seconds * 1e9);
+    for (int64_t began = clock_figures_ns(), now; began < end && result->wrong == 0; began = now) {
         result->wrong += !ask_hiredis(p, redis);
         result->answered++;
-        now = clock_stopwatch_ns();
+        now = clock_figures_ns();
         if (began >= from) {
             histogram_note(&result->latency, (uint64_t)(now - began));
             result->done++;
@@ -415,7 +415,7 @@ static int run(const struct peer *p, const struct bench_load *load, double secon
                               .poll = p->poll,
                               .warm_up = 0.5,
                               .seconds = seconds,
-                              .seed = (uint64_t)clock_stopwatch_ns()};
+                              .seed = (uint64_t)clock_figures_ns()};
     struct bench_result *result = calloc(1, sizeof *result);
     struct err err = {0};
     int rc;

@@ -19,7 +19,7 @@ void heartbeat_begin(struct heartbeat *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
     pthread_setname_np(pthread_self(), b->name); /* HEARTBEAT_NAME is what Linux takes */
-    atomic_init(&b->at_us, clock_stopwatch_us());
+    atomic_init(&b->at_us, clock_real_us());
     atomic_init(&b->stall_ms, 0);
     pthread_mutex_lock(&mutex);
     b->next = heartbeats;
@@ -30,9 +30,9 @@ void heartbeat_begin(struct heartbeat *b, const char *name)
 /* In naps, so that another heartbeat_stall() changes how long. */
 static void sleep_stalled(struct heartbeat *b)
 {
-    int64_t began = clock_stopwatch_us(), ms = atomic_load(&b->stall_ms);
+    int64_t began = clock_real_us(), ms = atomic_load(&b->stall_ms);
     do {
-        while (clock_stopwatch_us() - began < ms * 1000) {
+        while (clock_real_us() - began < ms * 1000) {
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
             ms = atomic_load(&b->stall_ms);
         }
@@ -41,11 +41,18 @@ static void sleep_stalled(struct heartbeat *b)
 
 void heartbeat_now(struct heartbeat *b)
 {
-    atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
+    atomic_store_explicit(&b->at_us, clock_real_us(), memory_order_relaxed);
     if (atomic_load_explicit(&b->stall_ms, memory_order_relaxed) > 0) {
         sleep_stalled(b);
-        atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
+        atomic_store_explicit(&b->at_us, clock_real_us(), memory_order_relaxed);
     }
+}
+
+void heartbeat_wait(struct heartbeat *b, pthread_cond_t *cond, pthread_mutex_t *held, int64_t until_us)
+{
+    int64_t due_us = clock_mono_us() + HEARTBEAT_EVERY_MS * 1000;
+    clock_cond_wait_until(cond, held, until_us < due_us ? until_us : due_us);
+    heartbeat_now(b);
 }
 
 void heartbeat_excuse(struct heartbeat *b)
@@ -66,7 +73,7 @@ void heartbeat_watch(int64_t now_us)
  * a SIGCONT other threads may run before the one that watches. */
 static int64_t watched_until(void)
 {
-    int64_t now = clock_stopwatch_us(), watched = atomic_load(&watched_us);
+    int64_t now = clock_real_us(), watched = atomic_load(&watched_us);
     return watched != 0 && now - watched > GAP_US ? watched : now;
 }
 

@@ -2,7 +2,7 @@
  *
  *     struct heartbeat beat;
  *     heartbeat_begin(&beat, "stager");                      the thread itself, when it starts
- *     while (...) { wait at most HEARTBEAT_EVERY_MS; heartbeat_now(&beat); one step of work }
+ *     while (...) { heartbeat_wait(&beat, ...), or heartbeat_now(&beat); one step of work }
  *     heartbeat_end(&beat);                                  the thread itself, when it ends
  *
  * A heartbeat is due each second, also while there is nothing to do, and between any two steps of long work. Real time
@@ -12,6 +12,7 @@
 #ifndef UNSEEN_BASE_HEARTBEAT_H
 #define UNSEEN_BASE_HEARTBEAT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,9 +33,13 @@ void heartbeat_now(struct heartbeat *b);
 void heartbeat_excuse(struct heartbeat *b);
 void heartbeat_end(struct heartbeat *b);
 
+/* Waits on cond until it is signalled, until clock_mono_us() is until_us (INT64_MAX: for ever), or for a
+ * second; then beats. May wake early. */
+void heartbeat_wait(struct heartbeat *b, pthread_cond_t *cond, pthread_mutex_t *held, int64_t until_us);
+
 /* The watcher calls it each second. Time in which the whole process stood still (SIGSTOP, a machine that slept or was
  * moved) then counts for no thread. One thread. */
-void heartbeat_watch(int64_t now_us); /* clock_stopwatch_us() */
+void heartbeat_watch(int64_t now_us); /* clock_real_us() */
 
 /* How long the most silent thread has been silent, in ms; 0 when there is none. name (if not NULL) is set to its name,
  * or to "". Any thread. */

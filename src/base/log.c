@@ -56,7 +56,7 @@ void log_set_level(enum log_level level)
 
 bool log_again(struct log_limit *limit)
 {
-    int64_t now = clock_stopwatch_us() + 1; /* never 0, which is "not yet" */
+    int64_t now = clock_real_us() + 1; /* never 0, which is "not yet" */
     int64_t until = atomic_load_explicit(&limit->quiet_until_us, memory_order_relaxed);
     /* Of threads that come at once one is let through. */
     return (until == 0 || now >= until) &&

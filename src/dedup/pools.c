@@ -157,8 +157,7 @@ static int keep(struct pools *all, struct store_pool_change *change, struct err 
     all->store->pools->change(all->store, change);
     pthread_mutex_lock(&all->mutex);
     while (!all->done) {
-        clock_cond_wait_real(&all->wake, &all->mutex, HEARTBEAT_EVERY_MS);
-        heartbeat_now(&all->heartbeat); /* the store's own threads say how they are */
+        heartbeat_wait(&all->heartbeat, &all->wake, &all->mutex, INT64_MAX); /* the store's own say how they are */
     }
     all->done = false;
     pthread_mutex_unlock(&all->mutex);
@@ -295,7 +294,7 @@ static void *pools_main(void *arg)
             c->done(c);
             pthread_mutex_lock(&all->mutex);
         } else {
-            clock_cond_wait_real(&all->wake, &all->mutex, HEARTBEAT_EVERY_MS);
+            heartbeat_wait(&all->heartbeat, &all->wake, &all->mutex, INT64_MAX);
         }
         heartbeat_now(&all->heartbeat);
     }

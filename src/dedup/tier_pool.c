@@ -125,7 +125,7 @@ static void judge(struct tier_pool *p, const struct err *err)
     bool was = p->well;
     p->well = err == NULL;
     p->why = err != NULL ? *err : (struct err){0};
-    p->well_us = p->well ? clock_stopwatch_us() : p->well_us;
+    p->well_us = p->well ? clock_real_us() : p->well_us;
     if (p->well && !was) {
         log_info("the second tier is there", "tier=%s", p->ops->name);
         p->told = false;
@@ -153,7 +153,7 @@ static int use(struct tier_thread *t, struct tier_question *q, struct err *err)
 {
     const struct tier_line_ops *ops = t->pool->ops;
     const bool was_open = t->line != NULL;
-    const int64_t until_us = clock_stopwatch_us() + TIER_POOL_PATIENCE_MS * 1000;
+    const int64_t until_us = clock_real_us() + TIER_POOL_PATIENCE_MS * 1000;
     int rc = was_open ? 0 : ops->open(t->pool->owner, &t->line, err);
     if (rc == 0) {
         rc = q != NULL ? ops->ask(t->line, q, err) : ops->ping(t->line, err);
@@ -161,7 +161,7 @@ static int use(struct tier_thread *t, struct tier_question *q, struct err *err)
     if (rc < 0) {
         hang_up(t);
     }
-    return rc < 0 && q != NULL && was_open && clock_stopwatch_us() < until_us ? use(t, q, err) : rc;
+    return rc < 0 && q != NULL && was_open && clock_real_us() < until_us ? use(t, q, err) : rc;
 }
 
 static void *keep(void *arg)
@@ -179,9 +179,9 @@ static void *keep(void *arg)
         int64_t ms = rc < 0 ? delay_ms : TIER_POOL_PING_MS;
         delay_ms = rc < 0 ? 2 * delay_ms : TIER_POOL_FIRST_DELAY_MS;
         delay_ms = delay_ms < TIER_POOL_LAST_DELAY_MS ? delay_ms : TIER_POOL_LAST_DELAY_MS;
-        int64_t until = clock_stopwatch_us() + ms * 1000, left;
-        while (!p->stop && (left = until - clock_stopwatch_us()) > 0) {
-            clock_cond_wait_us(&p->keeper_wake, &p->mutex, left);
+        int64_t until = clock_real_us() + ms * 1000, left;
+        while (!p->stop && (left = until - clock_real_us()) > 0) {
+            clock_cond_wait_real_us(&p->keeper_wake, &p->mutex, left);
         }
     }
     pthread_mutex_unlock(&p->mutex);
@@ -413,7 +413,7 @@ static bool was_well(struct tier *tier)
 {
     struct tier_pool *p = pool_of(tier);
     pthread_mutex_lock(&p->mutex);
-    bool was = !p->well && clock_stopwatch_us() - p->well_us < TIER_POOL_BLINK_MS * 1000;
+    bool was = !p->well && clock_real_us() - p->well_us < TIER_POOL_BLINK_MS * 1000;
     pthread_mutex_unlock(&p->mutex);
     return was;
 }

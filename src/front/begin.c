@@ -300,7 +300,7 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
     }
     publish_epoch(f, &self, &m, anew, evicted);
     f->w.beat_us = f->w.sample_us = 0;
-    f->w.check_us = f->w.begun_us = clock_stopwatch_us();
+    f->w.check_us = f->w.begun_us = clock_real_us();
     return 0;
 }
 

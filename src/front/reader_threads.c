@@ -67,7 +67,7 @@ static int read_user(struct front_thread *t, struct front_load *f, struct err *e
     const struct slice user = slice_of(f->user, f->user_len);
     for (;;) {
         const bool opened = t->link == NULL;
-        const int64_t began_us = clock_stopwatch_us();
+        const int64_t began_us = clock_real_us();
         *err = (struct err){0};
         int rc = opened ? front_link_open(s->cfg, FRONT_PATIENCE_MS, &t->link, err) : 0;
         if (rc == 0) {
@@ -77,7 +77,7 @@ static int read_user(struct front_thread *t, struct front_load *f, struct err *e
             return rc;
         }
         hang_up(t);
-        if (opened || clock_stopwatch_us() - began_us > FRONT_PATIENCE_MS * 1000 / 2) {
+        if (opened || clock_real_us() - began_us > FRONT_PATIENCE_MS * 1000 / 2) {
             return rc;
         }
     }
@@ -296,7 +296,7 @@ static void take_look(struct front_store *s, const struct look *look)
 /* Whoever was the master may be cut off, and not know that it is none any more: the Sentinels are asked anew. */
 static void find_master_again(struct front_thread *t, int64_t *since_us, int64_t *at_ms, const struct look *look)
 {
-    const int64_t now_us = clock_stopwatch_us();
+    const int64_t now_us = clock_real_us();
     if (t->store->cfg->front_sentinel[0] == '\0' || look->question.meta.at_ms != *at_ms || *since_us == 0) {
         *at_ms = look->question.meta.at_ms;
         *since_us = now_us;
@@ -317,10 +317,10 @@ static void find_master_again(struct front_thread *t, int64_t *since_us, int64_t
 
 static void rest(struct front_store *s, int64_t ms)
 {
-    const int64_t until_us = clock_stopwatch_us() + ms * 1000;
+    const int64_t until_us = clock_real_us() + ms * 1000;
     int64_t left_us;
-    while (!s->stop && (left_us = until_us - clock_stopwatch_us()) > 0) {
-        clock_cond_wait_us(&s->keeper_wake, &s->mutex, left_us);
+    while (!s->stop && (left_us = until_us - clock_real_us()) > 0) {
+        clock_cond_wait_real_us(&s->keeper_wake, &s->mutex, left_us);
     }
 }
 
@@ -368,7 +368,7 @@ static int take_seed(struct front_store *s, const struct front_meta *meta, struc
 
 int front_reader_first(struct front_store *s, struct err *err)
 {
-    const int64_t until_us = clock_stopwatch_us() + FRONT_OPEN_MS * (int64_t)1000;
+    const int64_t until_us = clock_real_us() + FRONT_OPEN_MS * (int64_t)1000;
     struct look look = {.why = {0}};
     int rc;
     s->keeper.store = s;
@@ -378,7 +378,7 @@ int front_reader_first(struct front_store *s, struct err *err)
         if (rc == 0 && !look.question.meta.present) {
             rc = err_set(err, look.why.code == ERR_STALE ? ERR_ABSENT : look.why.code, "%s", look.why.text);
         }
-        if (rc == 0 || rc == ERR_INVALID || rc == ERR_VERSION || clock_stopwatch_us() >= until_us) {
+        if (rc == 0 || rc == ERR_INVALID || rc == ERR_VERSION || clock_real_us() >= until_us) {
             break;
         }
         pthread_mutex_lock(&s->mutex);

@@ -187,7 +187,7 @@ static int send_if_large(struct front *f, struct err *err)
 
 void front_pay(struct front *f, size_t n)
 {
-    const int64_t rate = config_now(f->cfg)->front_users_rate, now = clock_stopwatch_us();
+    const int64_t rate = config_now(f->cfg)->front_users_rate, now = clock_real_us();
     f->s.next_us = f->s.next_us > now ? f->s.next_us : now;
     f->s.next_us += rate > 0 ? (int64_t)n * 1000 * 1000 / rate : 0;
 }
@@ -262,7 +262,7 @@ static void on_flushed(struct store_call *call)
     pthread_mutex_lock(&f->mutex);
     *flush->flushed = call->err.code == 0 && flush->epoch == f->epoch;
     *flush->begun = false;
-    f->flush_us = call->err.code == 0 ? 0 : clock_stopwatch_us() + FLUSH_AGAIN_MS * 1000;
+    f->flush_us = call->err.code == 0 ? 0 : clock_real_us() + FLUSH_AGAIN_MS * 1000;
     pthread_cond_signal(&f->states_wake);
     pthread_mutex_unlock(&f->mutex);
     free(flush);
@@ -287,7 +287,7 @@ static int ask_flush(struct front *f, bool *flushed, bool *begun, struct err *er
 int front_flush(struct front *f, bool *flushed, bool *begun, struct err *err)
 {
     pthread_mutex_lock(&f->mutex);
-    const bool is_flushed = *flushed, waits = *begun || clock_stopwatch_us() < f->flush_us;
+    const bool is_flushed = *flushed, waits = *begun || clock_real_us() < f->flush_us;
     pthread_mutex_unlock(&f->mutex);
     if (is_flushed || waits) {
         return is_flushed;
@@ -389,12 +389,12 @@ static int work(struct front *f, bool full, int64_t from, bool dirty, struct err
     if (full && (rc = compare_sample(f, err)) != 0) {
         return rc;
     }
-    if (clock_stopwatch_us() < f->s.next_us) {
+    if (clock_real_us() < f->s.next_us) {
         return 0;
     }
-    if (dirty && clock_stopwatch_us() >= f->s.dirty_us) {
+    if (dirty && clock_real_us() >= f->s.dirty_us) {
         rc = send_dirty(f, err);
-        f->s.dirty_us = rc == 0 ? clock_stopwatch_us() + AGAIN_MS * 1000 : 0;
+        f->s.dirty_us = rc == 0 ? clock_real_us() + AGAIN_MS * 1000 : 0;
     }
     if (rc != 0) {
         return rc;
@@ -434,7 +434,7 @@ static int step(struct front *f, struct err *err)
 /* Until the rate allows more. */
 static int64_t rest_ms(const struct front *f)
 {
-    const int64_t left_us = f->s.next_us - clock_stopwatch_us();
+    const int64_t left_us = f->s.next_us - clock_real_us();
     return left_us <= 0 || left_us > REST_MS * 1000 ? REST_MS : (left_us + 999) / 1000;
 }
 

@@ -35,11 +35,11 @@ bool front_stops(struct front *f)
 
 void front_rest(struct front *f, pthread_cond_t *cond, const bool *until, int64_t ms)
 {
-    const int64_t end_us = clock_stopwatch_us() + ms * 1000;
+    const int64_t end_us = clock_real_us() + ms * 1000;
     int64_t left_us;
     pthread_mutex_lock(&f->mutex);
-    while (!f->stop && (until == NULL || !*until) && (left_us = end_us - clock_stopwatch_us()) > 0) {
-        clock_cond_wait_us(cond, &f->mutex, left_us);
+    while (!f->stop && (until == NULL || !*until) && (left_us = end_us - clock_real_us()) > 0) {
+        clock_cond_wait_real_us(cond, &f->mutex, left_us);
     }
     pthread_mutex_unlock(&f->mutex);
 }
@@ -263,7 +263,7 @@ static void count_done(struct front *f, int n)
 /* With the mutex. One a second. */
 static void take_sample(struct front *f, int n)
 {
-    int64_t now_us = clock_stopwatch_us();
+    int64_t now_us = clock_real_us();
     if (n == 0 || now_us < f->w.sample_us || f->n_samples == FRONT_SAMPLES_MAX || !f->full) {
         return;
     }
@@ -296,7 +296,7 @@ static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struc
         reply_integer(&reply->items[1], &dirty);
     }
     f->w.to = to;
-    f->w.beat_us = clock_stopwatch_us() + FRONT_BEAT_MS * 1000;
+    f->w.beat_us = clock_real_us() + FRONT_BEAT_MS * 1000;
     if (n > 0) {
         count_done(f, n);
     }
@@ -337,10 +337,10 @@ static int check(struct front *f, struct err *err)
 {
     struct store_node self;
     uint64_t evicted;
-    if (clock_stopwatch_us() < f->w.check_us) {
+    if (clock_real_us() < f->w.check_us) {
         return 0;
     }
-    f->w.check_us = clock_stopwatch_us() + FRONT_CHECK_MS * 1000;
+    f->w.check_us = clock_real_us() + FRONT_CHECK_MS * 1000;
     int rc = front_link_check(f->w.link, &evicted, err);
     if (rc == 0 && evicted > f->evicted) {
         rc = err_set(err, ERR_STALE, "that Redis has evicted keys");
@@ -382,7 +382,7 @@ static int step(struct front *f, struct err *err)
     bool all = n < FRONT_EVENTS_BATCH;
     uint64_t to = all && (end == NULL || last > end->seq) ? last : end->seq;
     to = to > f->w.to ? to : f->w.to;
-    if (n > 0 || to > f->w.to || clock_stopwatch_us() >= f->w.beat_us) {
+    if (n > 0 || to > f->w.to || clock_real_us() >= f->w.beat_us) {
         rc = send_events(f, n, to, all ? clock_wall_ms() : end->recorded_ms, err);
     }
     return rc < 0 ? rc : n;
@@ -400,8 +400,7 @@ static enum front_doing doing_now(struct front *f, int n)
  * has only just been. */
 static void trouble(struct front *f, const struct err *err)
 {
-    bool again =
-        err->code == ERR_STALE && f->epoch != 0 && clock_stopwatch_us() - f->w.begun_us >= FRONT_CHECK_MS * 1000;
+    bool again = err->code == ERR_STALE && f->epoch != 0 && clock_real_us() - f->w.begun_us >= FRONT_CHECK_MS * 1000;
     end_epoch(f);
     if (front_stops(f)) {
         return;

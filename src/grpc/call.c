@@ -283,7 +283,7 @@ void call_tick(struct call *call, int64_t now)
         if (call->stream != 0 && is_slow(call, unread, now)) {
             h2_cancel(call);
         }
-    } else if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
+    } else if (call->deadline_us != 0 && clock_real_us() >= call->deadline_us) {
         call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     } else if (call->state == CALL_WATCHING) {
         call_look(call);

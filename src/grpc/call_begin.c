@@ -167,7 +167,9 @@ void call_begin(struct call *call)
     struct grpc_conn *s = call->conn;
     call->arrived_us = s->conn.arrived_us;
     call->since_ms = s->called_ms = clock_mono_ms();
-    call->deadline_us = call->has_timeout ? call->arrived_us + call->timeout_us : 0;
+    if (call->has_timeout) { /* from when it had arrived */
+        call->deadline_us = clock_real_us() - (clock_figures_us() - call->arrived_us) + call->timeout_us;
+    }
     call->prefix = call->is_plain ? 0 : GRPC_PREFIX;
     if (call->header_bytes > GRPC_HEADERS_MAX) {
         char text[96];

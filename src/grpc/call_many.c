@@ -67,7 +67,7 @@ _Static_assert(REFUSAL_TEXT + 64 <= MESSAGE_MANY_MAX, "an error fits");
 enum call_step call_go_on_many(struct call *call)
 {
     struct conn *c = &call->conn->conn;
-    if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
+    if (call->deadline_us != 0 && clock_real_us() >= call->deadline_us) {
         return call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     }
     if (!conn_may_run(c)) {

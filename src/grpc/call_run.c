@@ -356,7 +356,7 @@ static enum call_step run(struct call *call)
         bytes = slice_of(call->in.data + call->at + call->prefix, call->size);
     }
     bool packed = call->is_plain ? call->gzip : call->in.data[call->at] == 1;
-    if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
+    if (call->deadline_us != 0 && clock_real_us() >= call->deadline_us) {
         return call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     }
     if (!conn_may_run(&call->conn->conn)) {

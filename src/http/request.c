@@ -316,5 +316,5 @@ void request_answer(struct http_conn *s, struct buf *to)
     }
     to->failed = to->failed || s->headers.failed || rq->out.failed;
     http_count(rq, COUNT_COMMANDS, 1);
-    metrics_note_request(&rq->http->meter, s->route, rq->status, clock_stopwatch_us() - s->conn.arrived_us);
+    metrics_note_request(&rq->http->meter, s->route, rq->status, clock_figures_us() - s->conn.arrived_us);
 }

@@ -62,7 +62,7 @@ void kafka_pause(struct kafka *k, const char *cause)
     bool first = k->delay_ms == 0;
     k->delay_ms = first ? FIRST_DELAY_MS : 2 * k->delay_ms;
     k->delay_ms = k->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : k->delay_ms;
-    k->try_again_us = clock_stopwatch_us() + k->delay_ms * 1000;
+    k->try_again_us = clock_real_us() + k->delay_ms * 1000;
     pthread_mutex_lock(&k->mutex);
     hide_ids_copy(k->cause, sizeof k->cause, cause);
     pthread_mutex_unlock(&k->mutex);
@@ -320,7 +320,7 @@ void group_look(struct kafka *k)
         }
         return;
     }
-    if (!k->paused || clock_stopwatch_us() < k->try_again_us) {
+    if (!k->paused || clock_real_us() < k->try_again_us) {
         return;
     }
     if (g == NULL) {
@@ -332,11 +332,11 @@ void group_look(struct kafka *k)
 
 void group_wait(struct kafka *k, int64_t ms)
 {
-    int64_t until_us = clock_stopwatch_us() + ms * 1000;
+    int64_t until_us = clock_real_us() + ms * 1000;
     pthread_mutex_lock(&k->mutex);
     while ((k->with_store != NULL && atomic_load(&k->with_store->doing) == GROUP_HANDED_IN) ||
            atomic_load(&k->claim.doing) == CLAIM_UNDER_WAY) {
-        int64_t left_ms = (until_us - clock_stopwatch_us()) / 1000;
+        int64_t left_ms = (until_us - clock_real_us()) / 1000;
         if (left_ms <= 0) {
             break;
         }

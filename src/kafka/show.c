@@ -67,7 +67,7 @@ static void sum_up(struct kafka *k, int64_t us)
 
 void kafka_show(struct kafka *k)
 {
-    int64_t now_us = clock_stopwatch_us();
+    int64_t now_us = clock_figures_us();
     if (now_us < k->next_look_us) {
         return;
     }

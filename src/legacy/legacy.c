@@ -97,7 +97,7 @@ void legacy_wake(struct legacy *l)
 void legacy_first(struct legacy *l, int64_t key, struct slice user)
 {
     if (l != NULL) {
-        priority_users_put(&l->first, key, user, clock_stopwatch_us());
+        priority_users_put(&l->first, key, user, clock_real_us());
     }
 }
 

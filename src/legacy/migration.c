@@ -55,7 +55,7 @@ static bool paused(struct legacy *l)
 
 static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
 {
-    int64_t until = clock_stopwatch_us() + ms * 1000, left = ms;
+    int64_t until = clock_real_us() + ms * 1000, left = ms;
     bool over = false;
     while (!over && left > 0) {
         heartbeat_now(&l->heartbeat);
@@ -66,7 +66,7 @@ static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
         over = l->stop || (wakes && l->woken);
         l->woken = l->woken && !wakes;
         pthread_mutex_unlock(&l->mutex);
-        left = (until - clock_stopwatch_us() + 999) / 1000;
+        left = (until - clock_real_us() + 999) / 1000;
     }
     heartbeat_now(&l->heartbeat);
 }
@@ -85,7 +85,7 @@ static void rest_ms(struct legacy *l, int64_t ms)
 
 static int64_t users_left_us(struct legacy *l)
 {
-    return rate_limiter_left(&l->users, clock_stopwatch_us(), config_now(l->cfg)->legacy_users_rate);
+    return rate_limiter_left(&l->users, clock_real_us(), config_now(l->cfg)->legacy_users_rate);
 }
 
 /* Rests while more bytes were read than the rate allows. */
@@ -93,7 +93,7 @@ static void keep_bytes_rate(struct legacy *l)
 {
     int64_t left;
     while (!stopping(l) && !paused(l) &&
-           (left = rate_limiter_left(&l->bytes, clock_stopwatch_us(), config_now(l->cfg)->legacy_bytes_rate)) > 0) {
+           (left = rate_limiter_left(&l->bytes, clock_real_us(), config_now(l->cfg)->legacy_bytes_rate)) > 0) {
         rest_ms(l, left / 1000 < RATE_LIMITER_LOOK_MS ? left / 1000 + 1 : RATE_LIMITER_LOOK_MS);
     }
 }
@@ -101,7 +101,7 @@ static void keep_bytes_rate(struct legacy *l)
 static void count_bytes(struct legacy *l, size_t bytes)
 {
     migration_state_bytes(&l->state, bytes);
-    rate_limiter_take(&l->bytes, clock_stopwatch_us(), bytes, config_now(l->cfg)->legacy_bytes_rate);
+    rate_limiter_take(&l->bytes, clock_real_us(), bytes, config_now(l->cfg)->legacy_bytes_rate);
 }
 
 /* --- reading --- */
@@ -227,7 +227,7 @@ static int start_some(struct legacy *l, struct err *err)
         }
         uint16_t which = l->spare[--l->n_spare];
         fetch_user_begin(&l->takes[which], &l->rules, user);
-        rate_limiter_take(&l->users, clock_stopwatch_us(), 1, config_now(l->cfg)->legacy_users_rate);
+        rate_limiter_take(&l->users, clock_real_us(), 1, config_now(l->cfg)->legacy_users_rate);
         rc = ask(l, which, err);
     }
     return rc;

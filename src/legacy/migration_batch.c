@@ -120,7 +120,7 @@ int migration_batch_user(struct migration_batch *g, const struct fetch_user *t, 
     }
     list->n[outcome]++;
     if (list->since_us == 0) {
-        list->since_us = clock_stopwatch_us();
+        list->since_us = clock_real_us();
     }
     return 0;
 }
@@ -242,7 +242,7 @@ bool migration_batch_due(const struct migration_batch *g, int64_t staging_memory
     int64_t limit = staging_memory / HAND_SHARE;
     limit = limit < HAND_BYTES_MIN ? HAND_BYTES_MIN : limit > HAND_BYTES_MAX ? HAND_BYTES_MAX : limit;
     return (int64_t)g->store->bulk->bytes(g->store) >= limit || migration_batch_users(g) >= HAND_USERS ||
-           (list->since_us != 0 && clock_stopwatch_us() - list->since_us >= HAND_US);
+           (list->since_us != 0 && clock_real_us() - list->since_us >= HAND_US);
 }
 
 int migration_batch_turn(struct migration_batch *g, struct err *err)

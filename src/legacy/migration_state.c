@@ -53,7 +53,7 @@ void migration_state_bytes(struct migration_state *m, size_t bytes)
 
 void migration_state_turn(struct migration_state *m, uint64_t unlisted)
 {
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_figures_us();
     pthread_mutex_lock(&m->mutex);
     m->shown.unlisted = unlisted;
     if (m->rate_from_us == 0) {

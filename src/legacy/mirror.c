@@ -205,9 +205,9 @@ static int send_batch(struct mirror *m, int n, struct err *err)
 /* At most so long: until told to stop, or, when it may, woken. */
 static void rest(struct mirror *m, int64_t ms, bool wakes)
 {
-    int64_t until = clock_stopwatch_us() + ms * 1000;
+    int64_t until = clock_real_us() + ms * 1000;
     do {
-        int64_t left = (until - clock_stopwatch_us() + 999) / 1000;
+        int64_t left = (until - clock_real_us() + 999) / 1000;
         struct pollfd fd = {.fd = m->wake_fd, .events = POLLIN};
         int n = poll(&fd, 1, (int)(left < 0 ? 0 : left < HEARTBEAT_EVERY_MS / 2 ? left : HEARTBEAT_EVERY_MS / 2));
         heartbeat_now(&m->heartbeat);
@@ -218,7 +218,7 @@ static void rest(struct mirror *m, int64_t ms, bool wakes)
         if (n > 0 && wakes) {
             return;
         }
-    } while (!atomic_load(&m->stop) && clock_stopwatch_us() < until);
+    } while (!atomic_load(&m->stop) && clock_real_us() < until);
 }
 
 static void trouble(struct mirror *m, const struct err *err)

@@ -113,7 +113,7 @@ void read_through_ask_map(struct read_through_port *p)
     struct buf out = {0};
     const bool sentinel = p->t->cfg->legacy_sentinel[0] != '\0';
     if (p->asks_map || (!p->cluster.known && !sentinel) || !redis_connection_takes(home->connection) ||
-        !cluster_refresh(&p->cluster, clock_stopwatch_us())) {
+        !cluster_refresh(&p->cluster, clock_real_us())) {
         return;
     }
     redis_words_all(&out, words, cluster_words(p->t->cfg, words));

@@ -38,7 +38,7 @@ static void give_up(struct read_through_port *p, struct read_through_entry *e, i
 static void on_deadline(uv_timer_t *timer)
 {
     struct read_through_port *p = timer->data;
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_real_us();
     struct read_through_entry *e = p->first;
     while (e != NULL && (e->asking.question == NULL || e->deadline_us <= now + EARLY_US)) {
         if (e->asking.question != NULL) {
@@ -62,7 +62,7 @@ void read_through_set_deadline(struct read_through_port *p)
         uv_timer_stop(&p->deadline);
         return;
     }
-    int64_t left = e->deadline_us - clock_stopwatch_us() - EARLY_US;
+    int64_t left = e->deadline_us - clock_real_us() - EARLY_US;
     uv_update_time(p->loop);
     uv_timer_start(&p->deadline, on_deadline, left > 0 ? (uint64_t)(left + 999) / 1000 : 0, 0);
 }
@@ -105,7 +105,7 @@ static bool find_lines(struct read_through_port *p, struct slice user, struct re
         }
     }
     struct read_through_line *first = lines[ASKING_DELIVERED], *second = lines[ASKING_SCORES];
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_real_us();
     if (first != NULL && first != second && !breaker_allows(&first->breaker, now)) {
         return false;
     }
@@ -192,7 +192,7 @@ bool read_through_ask(struct read_through_port *p, struct read_through_question 
         read_through_count(t, READ_THROUGH_SKIPPED, 1);
         return false;
     }
-    e->deadline_us = clock_stopwatch_us() + config_now(t->cfg)->legacy_timeout_ms * 1000;
+    e->deadline_us = clock_real_us() + config_now(t->cfg)->legacy_timeout_ms * 1000;
     asking_begin(&e->asking, q, t->dedup, redis_connection_has_zmscore(lines[ASKING_SCORES]->connection));
     if (!put_question(p, e, lines, user, items)) {
         read_through_count(t, READ_THROUGH_SKIPPED, 1);
@@ -285,7 +285,7 @@ static void tick_line(struct read_through_line *line)
 {
     struct read_through_port *p = line->p;
     if (line->waits && breaker_open(&line->breaker) && read_through_line_is_free(line) &&
-        !breaker_pauses(&line->breaker, clock_stopwatch_us())) {
+        !breaker_pauses(&line->breaker, clock_real_us())) {
         read_through_stop_waiting(p->t, &line->waits);
     }
     p->cluster.stale = p->cluster.stale || line->waits;

@@ -177,7 +177,7 @@ static int put(struct redis *r, struct command *c, size_t node, bool asking, str
 static int refresh(struct redis *r, size_t node, struct err *err)
 {
     struct slice words[CLUSTER_WORDS];
-    if (r->refreshing || !cluster_refresh(&r->cluster, clock_stopwatch_us())) {
+    if (r->refreshing || !cluster_refresh(&r->cluster, clock_real_us())) {
         return 0;
     }
     buf_clear(&r->refresh.bytes);
@@ -328,7 +328,7 @@ static int read_one(struct redis *r, size_t node, struct err *err)
 {
     struct redisReply *reply = NULL;
     struct redis_node *from = r->lines[node].node;
-    int64_t since = clock_stopwatch_us();
+    int64_t since = clock_real_us();
     int rc;
     while ((rc = redis_node_take(from, &reply, err)) == 0) {
         if ((rc = flush_others(r, node, err)) < 0 || (rc = redis_node_wait(from, since, err)) < 0) {

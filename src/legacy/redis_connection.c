@@ -174,7 +174,7 @@ static void greeted(struct redis_connection *l, const struct redisReply *reply)
         __attribute__((fallthrough));
     case HANDSHAKE_LET_IN:
         l->state = REDIS_CONNECTION_READY;
-        l->ready_us = clock_stopwatch_us();
+        l->ready_us = clock_real_us();
         l->failed = false;
         l->ops->up(l->owner);
         break;
@@ -238,7 +238,7 @@ static void on_reply(void *owner, const struct redisReply *reply)
 static void on_ended(void *owner, const char *why)
 {
     struct redis_connection *l = owner;
-    l->quiet = l->state == REDIS_CONNECTION_READY && l->due == 0 && clock_stopwatch_us() - l->ready_us >= IDLE_US;
+    l->quiet = l->state == REDIS_CONNECTION_READY && l->due == 0 && clock_real_us() - l->ready_us >= IDLE_US;
     fail(l, "%s", why);
 }
 

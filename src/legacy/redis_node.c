@@ -95,7 +95,7 @@ static int look_up(struct redis_node *r, char host[CONFIG_TEXT], struct err *err
     if (resolve_begin(host, &resolve, err) < 0) {
         return err_prefix(err, "%s", r->address);
     }
-    int rc = await(r, resolve_fd(resolve), POLLIN, clock_stopwatch_us(), REDIS_SILENCE_MS, 0,
+    int rc = await(r, resolve_fd(resolve), POLLIN, clock_real_us(), REDIS_SILENCE_MS, 0,
                    "the look-up of its name has no answer", err);
     if (rc == 0) {
         rc = resolve_answer(resolve, host, err);
@@ -120,7 +120,7 @@ static int finish_dial(struct redis_node *r, struct err *err)
 {
     int code = 0;
     socklen_t size = sizeof code;
-    int rc = await(r, r->context->fd, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, 0, "can't be reached", err);
+    int rc = await(r, r->context->fd, POLLOUT, clock_real_us(), REDIS_CONNECT_MS, 0, "can't be reached", err);
     if (rc == 0 && (getsockopt(r->context->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0)) {
         rc = err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(code != 0 ? code : errno));
     }
@@ -136,7 +136,7 @@ static int secure(struct redis_node *r, const struct config *cfg, struct err *er
         return 0;
     }
     legacy_address(r->address, host, port);
-    int64_t since = clock_stopwatch_us();
+    int64_t since = clock_real_us();
     int rc = stream_secure(&r->stream, &files, host, err);
     while (rc == 0 && (rc = stream_shake(&r->stream, err)) == 0) {
         rc = await(r, r->stream.fd, stream_events(&r->stream), since, REDIS_CONNECT_MS, 0, "no TLS handshake", err);
@@ -310,7 +310,7 @@ int redis_node_wait(struct redis_node *r, int64_t since_us, struct err *err)
 
 int redis_node_read(struct redis_node *r, struct redisReply **reply, struct err *err)
 {
-    int64_t since = clock_stopwatch_us();
+    int64_t since = clock_real_us();
     int rc;
     while ((rc = redis_node_take(r, reply, err)) == 0 && (rc = redis_node_wait(r, since, err)) == 0) {
     }

@@ -42,7 +42,7 @@ static int lost(struct client *c, const char *what, struct err *err)
 
 static void begin(struct client *c)
 {
-    c->begun_us = clock_stopwatch_us();
+    c->begun_us = clock_real_us();
     c->tried = false;
 }
 

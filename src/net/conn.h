@@ -121,7 +121,7 @@ struct conn {
     bool midway;                  /* what has come of a request was consumed: the rest is waited for all the same */
     bool trusted;                 /* said who it is, or asked as one who need not */
     int64_t opened_ms, active_ms; /* monotonic */
-    int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
+    int64_t arrived_us;           /* when the request at hand had come, by the figures clock */
     int op;                       /* what it asks for, in the protocol's terms */
     const char *name;             /* how the client calls itself; NULL: it can't */
 

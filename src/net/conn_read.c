@@ -287,7 +287,7 @@ static void look(struct conn *c, size_t most)
     if (anew) {
         worker_count(c->worker, COUNT_BYTES_IN, (size_t)n - c->in_kernel);
         c->active_ms = now;
-        c->arrived_us = kept + c->in_kernel == 0 ? clock_stopwatch_us() : c->arrived_us;
+        c->arrived_us = kept + c->in_kernel == 0 ? clock_figures_us() : c->arrived_us;
     }
     if (kept > 0) {
         memcpy(at - kept, c->input.data, kept);
@@ -446,7 +446,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         set_low_water(c, 1);
     }
     if (conn_is_fresh(c)) {
-        c->arrived_us = clock_stopwatch_us();
+        c->arrived_us = clock_figures_us();
     }
     bool direct = conn_add_input(c, buf->base, (size_t)n);
     bool more = n == CONN_READ && !direct, wanted = conn_wants_input(c);

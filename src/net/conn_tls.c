@@ -266,7 +266,7 @@ static void take_records(struct conn *c, struct tls_input *in, size_t n)
         c->in_kernel = 0;
     }
     if (in->made > 0) {
-        c->arrived_us = conn_is_fresh(c) ? clock_stopwatch_us() : c->arrived_us;
+        c->arrived_us = conn_is_fresh(c) ? clock_figures_us() : c->arrived_us;
         conn_add_input(c, in->out, in->made);
         conn_run(c, now);
         go_on_later(c);

@@ -37,7 +37,7 @@ static void all_sent(struct conn *c)
         say_goodbye(c);
     } else if (c->choked) {
         c->choked = false;
-        c->arrived_us = clock_stopwatch_us(); /* until now it was the peer that took its time */
+        c->arrived_us = clock_figures_us(); /* until now it was the peer that took its time */
         worker_wait_turn(c);
     } else {
         conn_end_if_done(c);

@@ -13,11 +13,11 @@
 
 enum { PATIENCE_KIB_A_SECOND = 16 };
 
-/* Of what began at since_us (clock_stopwatch_us()), with so many bytes moved. 0 or less: it is too late. */
+/* Of what began at since_us (clock_real_us()), with so many bytes moved. 0 or less: it is too late. */
 static inline int64_t patience_left_us(int64_t since_us, int ms, size_t moved)
 {
     const int64_t for_bytes = (int64_t)moved * 1000000 / (PATIENCE_KIB_A_SECOND * 1024);
-    return since_us + ms * (int64_t)1000 + for_bytes - clock_stopwatch_us();
+    return since_us + ms * (int64_t)1000 + for_bytes - clock_real_us();
 }
 
 /* ERR_SYSTEM of who was too late after some bytes have moved: "it sent", "reply". */
@@ -28,7 +28,7 @@ static inline int patience_lost(const char *address, const char *did, const char
     return err_set(err, ERR_SYSTEM,
                    "%s: %s %zu bytes of a %s in %lld s: all of it was expected within %d %s and a second more for "
                    "each %d KiB",
-                   address, did, moved, what, (long long)((clock_stopwatch_us() - since_us) / 1000000),
+                   address, did, moved, what, (long long)((clock_real_us() - since_us) / 1000000),
                    seconds ? ms / 1000 : ms, seconds ? "s" : "ms", PATIENCE_KIB_A_SECOND);
 }
 

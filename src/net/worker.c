@@ -116,10 +116,10 @@ static void on_before_wait(uv_prepare_t *prepare)
 
 static void give_back(size_t most, size_t now)
 {
-    int64_t began_us = clock_stopwatch_us();
+    int64_t began_us = clock_figures_us();
     malloc_trim(0);
     log_debug("memory given back after a crowd", "most=%zu now=%zu us=%" PRId64, most, now,
-              clock_stopwatch_us() - began_us);
+              clock_figures_us() - began_us);
 }
 
 /* What a crowd has held stays with the allocator, in pieces between what others hold. Once most of the crowd has gone

@@ -121,15 +121,15 @@ void agent_resume(struct agent *a)
 /* One step of waiting, for whatever comes first. */
 static void wait_step(struct agent *a, int64_t until_us)
 {
-    int64_t left = (until_us - clock_stopwatch_us() + 999) / 1000;
+    int64_t left = (until_us - clock_real_us() + 999) / 1000;
     curl_multi_poll(a->multi, NULL, 0, (int)(left < 0 ? 0 : left < STEP_MS ? left : STEP_MS), NULL);
     heartbeat_now(a->heartbeat);
 }
 
 void agent_rest(struct agent *a, int64_t ms)
 {
-    int64_t until_us = clock_stopwatch_us() + ms * 1000;
-    while (!atomic_load(&a->interrupted) && clock_stopwatch_us() < until_us) {
+    int64_t until_us = clock_real_us() + ms * 1000;
+    while (!atomic_load(&a->interrupted) && clock_real_us() < until_us) {
         wait_step(a, until_us);
     }
 }
@@ -137,13 +137,13 @@ void agent_rest(struct agent *a, int64_t ms)
 /* Until the answer is whole. */
 static int perform(struct agent *a, int64_t ms, struct err *err)
 {
-    int64_t until_us = clock_stopwatch_us() + ms * 1000;
+    int64_t until_us = clock_real_us() + ms * 1000;
     int running = 1;
     while (curl_multi_perform(a->multi, &running) == CURLM_OK && running > 0) {
         if (atomic_load(&a->interrupted)) {
             return err_set(err, ERR_CLOSED, "interrupted");
         }
-        if (clock_stopwatch_us() >= until_us) {
+        if (clock_real_us() >= until_us) {
             return err_set(err, ERR_SYSTEM, "%s: no answer in %d ms", a->cfg->registry_consul, (int)ms);
         }
         wait_step(a, until_us);

@@ -180,7 +180,7 @@ static void step(struct lease *l)
 static void leave(struct lease *l)
 {
     struct lease_session *sessions[] = {&l->state.lock, &l->state.entry};
-    int64_t until_us = clock_stopwatch_us() + LEASE_STOP_MS * INT64_C(1000);
+    int64_t until_us = clock_real_us() + LEASE_STOP_MS * INT64_C(1000);
     struct lease_state *s = &l->state;
     struct lease_answer answer;
     struct err err = {0};
@@ -196,7 +196,7 @@ static void leave(struct lease *l)
     for (int i = 0; i < 2; i++) {
         char path[LEASE_PATH];
         long status;
-        int64_t left = (until_us - clock_stopwatch_us()) / 1000;
+        int64_t left = (until_us - clock_real_us()) / 1000;
         snprintf(path, sizeof path, "/v1/session/destroy/%s", sessions[i]->id);
         if (sessions[i]->id[0] != '\0' && left > 0) {
             agent_call(l->agent, "PUT", path, NULL, left, &status, &l->reply, &err);
@@ -284,14 +284,14 @@ void lease_free(struct lease *l)
 bool lease_may_go_alone(void *lease)
 {
     struct lease *l = lease;
-    int64_t until_us = clock_stopwatch_us() + LEASE_ALONE_MS * INT64_C(1000);
+    int64_t until_us = clock_real_us() + LEASE_ALONE_MS * INT64_C(1000);
     pthread_mutex_lock(&l->mutex);
     l->step = STEP_OUT;
     l->step_version++;
     l->may_go_alone = false;
     int64_t left_us;
-    while (!l->may_go_alone && !l->stopping && (left_us = until_us - clock_stopwatch_us()) > 0) {
-        clock_cond_wait_us(&l->changed, &l->mutex, left_us);
+    while (!l->may_go_alone && !l->stopping && (left_us = until_us - clock_real_us()) > 0) {
+        clock_cond_wait_real_us(&l->changed, &l->mutex, left_us);
     }
     bool may = l->may_go_alone;
     pthread_mutex_unlock(&l->mutex);

@@ -243,14 +243,14 @@ static void rest(struct registry *r)
 
 static void leave_all(struct registry *r)
 {
-    int64_t until_us = clock_stopwatch_us() + REGISTRY_STOP_MS * INT64_C(1000);
+    int64_t until_us = clock_real_us() + REGISTRY_STOP_MS * INT64_C(1000);
     agent_resume(r->agent);
     for (int i = 0; i < r->n; i++) {
         struct entry *e = &r->entries[i];
         struct err err = {0};
         char path[PATH_TEXT];
         bool known;
-        int64_t left = (until_us - clock_stopwatch_us()) / 1000;
+        int64_t left = (until_us - clock_real_us()) / 1000;
         snprintf(path, sizeof path, "/v1/agent/service/deregister/%s", e->service.id);
         if (!e->tried) {
             continue;

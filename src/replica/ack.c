@@ -345,7 +345,7 @@ static void *ack_main(void *arg)
     heartbeat_begin(&a->heartbeat, "ack");
     pthread_mutex_lock(&a->mutex);
     while (!a->stop) {
-        clock_cond_wait_us(&a->wake, &a->mutex, rest_us(a));
+        clock_cond_wait_real_us(&a->wake, &a->mutex, rest_us(a));
         heartbeat_now(&a->heartbeat);
         look(a);
     }

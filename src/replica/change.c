@@ -268,7 +268,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     struct replica *r = c->r;
     struct role *role = r->dedup->role;
     struct store_node now;
-    int64_t began_us = clock_stopwatch_us();
+    int64_t began_us = clock_figures_us();
     role_look(role, &now);
     if (now.role == NODE_PRIMARY) {
         return err_set(err, ERR_INVALID, "this node is the primary of term %" PRIu64 " already", now.term);
@@ -300,7 +300,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     if (rc == 0) {
         rc = role_promote(role, now.term, err);
     }
-    ch->waited_ms = (clock_stopwatch_us() - began_us) / 1000;
+    ch->waited_ms = (clock_figures_us() - began_us) / 1000;
     if (rc == 0) {
         herald_promotion(c, ch);
         log_warn("this node is the primary now", "was=%s lossless=%d waited_ms=%" PRId64 " applied=%" PRIu64,

@@ -235,7 +235,7 @@ static void note_seen(struct feeder *f, struct member *m, const struct feeder_fe
 
 static bool is_over(const struct feeder_fetch *fetch)
 {
-    return clock_stopwatch_us() - fetch->began_us >= fetch->wait_ms * 1000;
+    return clock_real_us() - fetch->began_us >= fetch->wait_ms * 1000;
 }
 
 /* Whether it is answered; else it waits. */
@@ -322,7 +322,7 @@ static void look_for_gone(struct feeder *f)
         for (struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
             waits = waits || p->replica == m->shown.node;
         }
-        if (m->shown.connected && !waits && clock_stopwatch_us() - m->seen_us > FEEDER_GONE_MS * 1000) {
+        if (m->shown.connected && !waits && clock_real_us() - m->seen_us > FEEDER_GONE_MS * 1000) {
             m->shown.connected = false;
             gone[n++] = m->shown.node;
         }
@@ -339,7 +339,7 @@ static void look_for_gone(struct feeder *f)
 static int64_t rest_us(const struct feeder *f)
 {
     int64_t look_ms = f->n == 0 ? HEARTBEAT_EVERY_MS : clock_is_test() ? LOOK_TEST_MS : LOOK_MS;
-    int64_t most = look_ms * 1000, now = clock_stopwatch_us();
+    int64_t most = look_ms * 1000, now = clock_real_us();
     for (const struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
         int64_t left = p->began_us + p->wait_ms * 1000 - now;
         most = left < 1 ? 1 : left < most ? left : most;
@@ -354,7 +354,7 @@ static void *feeder_main(void *arg)
     pthread_mutex_lock(&f->mutex);
     while (!f->stop) {
         if (f->first == NULL && !f->more) {
-            clock_cond_wait_us(&f->wake, &f->mutex, rest_us(f));
+            clock_cond_wait_real_us(&f->wake, &f->mutex, rest_us(f));
         }
         heartbeat_now(&f->heartbeat);
         struct feeder_fetch *come = f->first, *parked = f->parked;
@@ -444,7 +444,7 @@ void feeder_free(struct feeder *f)
 void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch)
 {
     bool rolled_back = false;
-    fetch->began_us = clock_stopwatch_us();
+    fetch->began_us = clock_real_us();
     fetch->next = NULL;
     if (f->r->store->node->knows(f->r->store, fetch->node, fetch->run, fetch->durable, &rolled_back) == 1) {
         ack_reached(f->r->ack, fetch->replica, fetch->durable); /* at once: writes wait for it */

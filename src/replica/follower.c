@@ -146,7 +146,7 @@ static int follow(struct follower *f, struct err *err)
             return rc;
         }
         if (!sent) {
-            sent_us = clock_stopwatch_us();
+            sent_us = clock_real_us();
             rc = send_fetch(f, f->cursor.run, f->cursor.seq, err);
         }
         if (rc < 0 || (rc = read_fetched(f, &got, err)) < 0) {
@@ -154,7 +154,7 @@ static int follow(struct follower *f, struct err *err)
         }
         sent = got.n > 0 && got.to < got.last;
         if (sent) {
-            next_us = clock_stopwatch_us();
+            next_us = clock_real_us();
             if ((rc = send_fetch(f, got.run, (uint64_t)got.to, err)) < 0) {
                 return rc;
             }
@@ -301,7 +301,7 @@ void follower_free(struct follower *f)
 static int64_t age_ms(const struct follower *f)
 {
     int64_t level = atomic_load(&f->level_us);
-    return level == 0 ? -1 : (clock_stopwatch_us() - level) / 1000;
+    return level == 0 ? -1 : (clock_real_us() - level) / 1000;
 }
 
 void follower_look(const struct follower *f, struct follower_state *out)
@@ -334,11 +334,11 @@ int follower_fresh(const struct follower *f, const struct config *live, struct e
 
 int follower_wait(struct follower *f, uint64_t seq, int64_t ms, struct err *err)
 {
-    int64_t until = clock_stopwatch_us() + ms * 1000;
+    int64_t until = clock_real_us() + ms * 1000;
     pthread_mutex_lock(&f->mutex);
     int64_t left;
-    while (f->state.applied < seq && (left = until - clock_stopwatch_us()) > 0) {
-        clock_cond_wait_us(&f->wake, &f->mutex, left);
+    while (f->state.applied < seq && (left = until - clock_real_us()) > 0) {
+        clock_cond_wait_real_us(&f->wake, &f->mutex, left);
     }
     bool there = f->state.applied >= seq;
     pthread_mutex_unlock(&f->mutex);

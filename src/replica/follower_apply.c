@@ -46,8 +46,7 @@ void follower_await(struct follower *f)
 {
     pthread_mutex_lock(&f->mutex);
     while (!f->done) {
-        clock_cond_wait_real(&f->wake, &f->mutex, HEARTBEAT_EVERY_MS);
-        heartbeat_now(&f->heartbeat); /* the store's own threads say how they are */
+        heartbeat_wait(&f->heartbeat, &f->wake, &f->mutex, INT64_MAX); /* the store's own say how they are */
     }
     f->done = false;
     pthread_mutex_unlock(&f->mutex);

@@ -14,11 +14,11 @@ enum { NUMBER_TEXT = 24 };
 
 void follower_rest(struct follower *f, int64_t ms)
 {
-    int64_t until = clock_stopwatch_us() + ms * 1000;
+    int64_t until = clock_real_us() + ms * 1000;
     pthread_mutex_lock(&f->mutex);
-    while (!follower_stopping(f) && clock_stopwatch_us() < until) {
-        int64_t left = until - clock_stopwatch_us();
-        clock_cond_wait_us(&f->wake, &f->mutex, left < FOLLOWER_STEP_MS * 1000 ? left : FOLLOWER_STEP_MS * 1000);
+    while (!follower_stopping(f) && clock_real_us() < until) {
+        int64_t left = until - clock_real_us();
+        clock_cond_wait_real_us(&f->wake, &f->mutex, left < FOLLOWER_STEP_MS * 1000 ? left : FOLLOWER_STEP_MS * 1000);
         heartbeat_now(&f->heartbeat);
     }
     pthread_mutex_unlock(&f->mutex);
@@ -118,7 +118,7 @@ static int say_hello(struct follower *f, struct hello *hello, const struct reply
     if (!read_hello(reply, hello)) {
         return err_set(err, ERR_INVALID, "%s answers REPLICA HELLO with something else", f->address);
     }
-    f->greeted_us = clock_stopwatch_us();
+    f->greeted_us = clock_real_us();
     *answer = reply;
     return 0;
 }
@@ -127,7 +127,7 @@ int follower_greet(struct follower *f, struct err *err)
 {
     struct hello hello;
     const struct reply *answer;
-    if (clock_stopwatch_us() - f->greeted_us < FOLLOWER_GREET_MS * 1000) {
+    if (clock_real_us() - f->greeted_us < FOLLOWER_GREET_MS * 1000) {
         return 0;
     }
     int rc = say_hello(f, &hello, &answer, err);

@@ -72,7 +72,7 @@ static void *pages_main(void *arg)
     while (!p->stop) {
         struct page *page = p->first;
         if (page == NULL) {
-            clock_cond_wait_real(&p->wake, &p->mutex, HEARTBEAT_EVERY_MS);
+            heartbeat_wait(&p->heartbeat, &p->wake, &p->mutex, INT64_MAX);
         } else {
             p->first = page->next;
             p->last = p->first == NULL ? &p->first : p->last;

@@ -152,7 +152,7 @@ int64_t resp_client_measure(struct resp_client *s, size_t before)
     if (s->conn.out.len > before + REPLY_LEAST && s->conn.out.len - before > s->reply_most) {
         atomic_fetch_add_explicit(&resp_client_overruns, 1, memory_order_relaxed);
     }
-    int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
+    int64_t us = clock_figures_us() - s->conn.arrived_us;
     enum meter_end end = !count_error(s, before) ? METER_DONE : s->rejected ? METER_REJECTED : METER_FAILED;
     meter_note(&service_of(&s->conn)->meter, (enum op)s->conn.op, us, 1, end);
     return us;

@@ -202,7 +202,7 @@ static size_t question_size(const struct service_loop *l, const struct request *
 static int64_t deadline_of(const struct service_loop *l, const struct request *rq)
 {
     int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
-    int64_t ours = timeout_ms > 0 ? clock_stopwatch_us() + timeout_ms * 1000 : 0, theirs = rq->deadline_us;
+    int64_t ours = timeout_ms > 0 ? clock_real_us() + timeout_ms * 1000 : 0, theirs = rq->deadline_us;
     return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
 }
 

@@ -25,7 +25,7 @@ static void set_timer(struct service_loop *l)
         uv_timer_stop(&l->hedge_timer);
         return;
     }
-    int64_t left = l->hedged->hedge.at_us - clock_stopwatch_us();
+    int64_t left = l->hedged->hedge.at_us - clock_real_us();
     uv_update_time(&l->worker->loop);
     uv_timer_start(&l->hedge_timer, on_time, left > 0 ? (uint64_t)left / 1000 + 1 : 0, 0);
 }
@@ -105,7 +105,7 @@ static bool ask_tier(struct service_loop *l, struct question *q, bool refused)
 /* While the disk has the question, and the tier can't be asked or has not all of it: it may be otherwise soon. */
 static void try_again(struct service_loop *l, struct question *q)
 {
-    wait_until(l, q, clock_stopwatch_us() + HEDGE_AGAIN_US);
+    wait_until(l, q, clock_real_us() + HEDGE_AGAIN_US);
 }
 
 /* The disk has refused it, so the tier is the last hope. One that is well may have no room for it just now, or not the
@@ -129,7 +129,7 @@ static void fail_both(struct question *q);
 static void on_time(uv_timer_t *timer)
 {
     struct service_loop *l = timer->data;
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_real_us();
     while (l->hedged != NULL && l->hedged->hedge.at_us <= now) {
         struct question *q = l->hedged;
         struct question_hedge *h = &q->hedge;
@@ -176,7 +176,7 @@ static void win(struct service_loop *l, struct question *q)
     h->won = true;
     meter_count(&l->meter, COUNT_HEDGE_WON, 1);
     if (h->disk) {
-        hedge_disk_late(hedge_of(l), clock_stopwatch_us());
+        hedge_disk_late(hedge_of(l), clock_real_us());
         late_tell(&q->late);
     } else {
         late_arrived(&q->late);
@@ -246,7 +246,7 @@ bool question_hedge_begin(struct service_loop *l, struct question *q)
     if (!h->may) {
         return true;
     }
-    h->began_us = clock_stopwatch_us();
+    h->began_us = clock_real_us();
     hedge_begin(hedge_of(l), h->began_us, config_now(l->dedup->cfg)->hedge_after_ms, &plan);
     h->after_us = plan.after_us;
     if (!plan.first) {
@@ -262,7 +262,7 @@ bool question_hedge_begin(struct service_loop *l, struct question *q)
 void question_hedge_noted(struct service_loop *l, struct question *q, bool told)
 {
     struct question_hedge *h = &q->hedge;
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_real_us();
     h->disk = false;
     if (h->may && q->code == ERR_IO) {
         hedge_disk_late(hedge_of(l), now);

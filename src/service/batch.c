@@ -217,7 +217,7 @@ static void let_others(struct batch *b)
 
 enum batch_state batch_go_on(struct batch *b)
 {
-    const int64_t until = clock_stopwatch_us() + BATCH_TURN_US;
+    const int64_t until = clock_work_us() + BATCH_TURN_US;
     for (;;) {
         struct batch_late *slot = arrived_slot(b);
         if (slot == NULL && b->next == b->n_users) {
@@ -233,7 +233,7 @@ enum batch_state batch_go_on(struct batch *b)
         if ((slot != NULL ? resume(b, slot) : ask_next(b)) == REQUEST_WAIT) {
             return BATCH_WAIT;
         }
-        if (clock_stopwatch_us() >= until) {
+        if (clock_work_us() >= until) {
             let_others(b);
             return BATCH_LATER;
         }

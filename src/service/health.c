@@ -62,7 +62,7 @@ static bool look_at_tiers(struct worker_pool *pool, const struct dedup *dedup, s
     } else if (dedup->store->ops->forgets_stalled != NULL &&
                dedup->store->ops->forgets_stalled(dedup->store, &why) < 0) {
         snprintf(out->degraded, sizeof out->degraded, "%s: forgets are refused, questions are answered", why.text);
-    } else if (hedge_disk_is_down(&pool->service->hedge, clock_stopwatch_us())) {
+    } else if (hedge_disk_is_down(&pool->service->hedge, clock_real_us())) {
         snprintf(out->degraded, sizeof out->degraded,
                  "the disk is late, or can't be read: questions that memory does not answer go to the second tier (%s) "
                  "first",

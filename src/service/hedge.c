@@ -144,5 +144,5 @@ void hedge_figures_each(struct hedge *h, const struct dedup *dedup, figure_visit
     struct tier *tier = dedup->tier;
     visit(arg, &wanted, tier != NULL && role_is_primary(dedup->role));
     visit(arg, &well, tier != NULL && tier->ops->is_well(tier, why, sizeof why));
-    visit(arg, &down, hedge_disk_is_down(h, clock_stopwatch_us()));
+    visit(arg, &down, hedge_disk_is_down(h, clock_real_us()));
 }

@@ -10,7 +10,7 @@
  *     tier is asked first, and the disk once a second, on trial, until it answers such a one in time. After a minute
  *     without any that shows that it is still down, that is forgotten: memory may answer all there are.
  *
- * Pure but for the lock: the caller passes the time, in us of the stopwatch.
+ * Pure but for the lock: the caller passes the time, in us.
  */
 #ifndef UNSEEN_SERVICE_HEDGE_H
 #define UNSEEN_SERVICE_HEDGE_H

@@ -30,8 +30,7 @@ static struct offload_job *next_job(struct offload_thread *t)
     pthread_mutex_lock(&lane->lock);
     while (lane->first == NULL && !lane->stop) {
         if (lane->kind->leaves_cold) {
-            heartbeat_now(&t->heartbeat);
-            clock_cond_wait_real(&lane->wake, &lane->lock, HEARTBEAT_EVERY_MS);
+            heartbeat_wait(&t->heartbeat, &lane->wake, &lane->lock, INT64_MAX);
         } else {
             pthread_cond_wait(&lane->wake, &lane->lock);
         }

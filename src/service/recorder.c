@@ -74,7 +74,7 @@ static void recycle(struct recorder *r, struct batch *b)
 /* Commands that came in one read are noted in one. */
 static void measure(struct service_loop *l, const struct batch *b, enum meter_end how)
 {
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_figures_us();
     for (size_t i = 0, end; i < b->n_entries; i = end) {
         const struct entry *e = &b->entries[i];
         for (end = i + 1; end < b->n_entries; end++) {
@@ -111,7 +111,7 @@ static void note_slow(const struct entry *e, const struct store_event *event, in
 /* Of commands that came in one read, which wait for the same commit, the first. */
 static void look_for_slow(const struct batch *b)
 {
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_figures_us();
     struct store_event event;
     size_t at = 0;
     for (size_t i = 0; i < b->n_entries && store_batch_next(&b->store, &at, &event); i++) {
@@ -155,7 +155,7 @@ static void finish(struct batch *b)
     remove_from(&l->recorder, b);
     account(b, 0);
     if (!b->told) {
-        if (b->n_entries > 0 && slowlog_wants(b->entries[0].conn, clock_stopwatch_us() - b->entries[0].arrived_us)) {
+        if (b->n_entries > 0 && slowlog_wants(b->entries[0].conn, clock_figures_us() - b->entries[0].arrived_us)) {
             look_for_slow(b);
         }
         tell(b, &b->store.err);

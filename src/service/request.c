@@ -46,7 +46,7 @@ static void set_timer(struct service_loop *l)
         uv_timer_stop(&l->deadline);
         return;
     }
-    int64_t left = l->late->rq.deadline_us - clock_stopwatch_us();
+    int64_t left = l->late->rq.deadline_us - clock_real_us();
     uv_update_time(&l->worker->loop);
     uv_timer_start(&l->deadline, service_on_deadline, left > 0 ? (uint64_t)left / 1000 + 1 : 0, 0);
 }
@@ -140,7 +140,7 @@ void late_tell(struct late *late)
 void service_on_deadline(uv_timer_t *timer)
 {
     struct service_loop *l = timer->data;
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_real_us();
     while (l->late != NULL && l->late->rq.deadline_us <= now) {
         struct late *late = l->late;
         late->overdue = true;
@@ -188,7 +188,7 @@ static void note_slow(struct conn *c, const struct request *rq, int64_t us)
 
 void service_answered(struct conn *c, const struct request *rq)
 {
-    int64_t us = clock_stopwatch_us() - c->arrived_us;
+    int64_t us = clock_figures_us() - c->arrived_us;
     meter_note(&service_of(c)->meter, (enum op)c->op, us, 1, rq->err == NULL ? METER_DONE : METER_FAILED);
     if (slowlog_wants(c, us)) {
         note_slow(c, rq, us);

@@ -73,7 +73,7 @@ struct request {
     int64_t at_ms;     /* of plays, unix; with has_at */
     int64_t limit;     /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
-    int64_t deadline_us; /* by the stopwatch: a question that is not answered by then is refused, as it is
+    int64_t deadline_us; /* clock_real_us(): a question that is not answered by then is refused, as it is
                           * question_timeout after it was submitted; 0: none of its own */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
     void (*done)(struct conn *c, struct request *late);

@@ -135,15 +135,15 @@ uint64_t thread_queue_events(struct thread_queue *queue)
 
 void thread_queue_gather(struct thread_queue *queue, uint64_t events, int64_t real_us)
 {
-    int64_t until = clock_stopwatch_us() + real_us;
+    int64_t until = clock_real_us() + real_us;
     pthread_mutex_lock(&queue->mutex);
     queue->wanted = events;
     while (queue->events > 0 && queue->events < events && !queue->urgent && !queue->woken && !queue->stop) {
-        int64_t left = until - clock_stopwatch_us();
+        int64_t left = until - clock_real_us();
         if (left <= 0) {
             break;
         }
-        clock_cond_wait_us(&queue->wake, &queue->mutex, left);
+        clock_cond_wait_real_us(&queue->wake, &queue->mutex, left);
     }
     queue->wanted = 0;
     pthread_mutex_unlock(&queue->mutex);

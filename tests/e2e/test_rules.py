@@ -51,6 +51,45 @@ def test_a_breach_is_seen(folder, path, text, says):
     assert code == 1 and says in out, out
 
 
+CLOCKS = """# who uses which
+figures src/net/shown.c
+work src/net/slice.c
+
+real src/net/peer.c  a peer
+"""
+
+CALLS = {"shown": "clock_figures_us()", "slice": "clock_work_us()", "peer": "clock_real_us() + sqlite3_sleep(1)"}
+
+
+@pytest.mark.parametrize("name, text, clocks, says", [
+    ("shown", "int64_t t = clock_figures_us();\n", CLOCKS, None),
+    ("other", "int64_t t = clock_figures_ns ();\n", CLOCKS, "other.c:1: uses the figures clock"),
+    ("peer", "int64_t t = clock_real_us() + clock_work_us();\n", CLOCKS, "peer.c:1: uses the work clock"),
+    ("other", "int64_t t = clock_real_us();\n", CLOCKS, "uses the real clock"),
+    ("other", "void f(void) { clock_cond_wait_real(c, m, 5); }\n", CLOCKS, "uses the real clock"),
+    ("other", "void f(void) { thread_queue_wait_real(q, 5); }\n", CLOCKS, "uses the real clock"),
+    ("other", "void f(void) { usleep(5); }\n", CLOCKS, "uses the real clock"),
+    ("other", "void f(void) { uv_timer_start(&t, g, 5, 0); }\n", CLOCKS, "uses the real clock"),
+    ("other", "void f(void) { poll(&p, 1, ms); }\n", CLOCKS, "uses the real clock"),
+    ("other", "void f(void) { poll(&p, 1, -1); poll(&p, 1, 0); }\n", CLOCKS, None),
+    ("other", "/* clock_real_us() in a comment */ void f(void) { k->ops->poll(k, 5); }\n", CLOCKS, None),
+    ("other", "int64_t t = clock_mono_us();\n", CLOCKS, None),
+    ("slice", "int64_t t = clock_mono_us();\n", CLOCKS, "scripts/clocks:3: src/net/slice.c no longer uses the work clock"),
+    ("other", "", CLOCKS + "figures src/net/gone.c\n", "scripts/clocks:6: src/net/gone.c no longer uses"),
+    ("other", "int64_t t = clock_real_us();\n", CLOCKS + "real src/net/other.c\n", "scripts/clocks:6: expected"),
+    ("other", "", CLOCKS + "figure src/net/shown.c\n", "scripts/clocks:6: expected"),
+])
+def test_who_uses_which_clock(folder, name, text, clocks, says):
+    (folder / "src/net").mkdir(parents=True)
+    (folder / "scripts").mkdir()
+    (folder / "scripts/clocks").write_text(clocks)
+    for file, call in CALLS.items():
+        (folder / f"src/net/{file}.c").write_text(f"int64_t t = {call};\n")
+    (folder / f"src/net/{name}.c").write_text(text)
+    code, out = layers(folder)
+    assert (code, out) == (0, "") if says is None else code == 1 and says in out, out
+
+
 def test_the_format_check_is_seen(folder):
     if not shutil.which("clang-format"):
         pytest.skip("no clang-format")

@@ -249,8 +249,8 @@ static void rest(void)
 
 static void wait_doing(struct fixture *x, enum follower_doing doing)
 {
-    for (int64_t until = clock_stopwatch_us() + PATIENCE_MS * 1000; look(x).doing != doing; rest()) {
-        if (clock_stopwatch_us() > until) {
+    for (int64_t until = clock_real_us() + PATIENCE_MS * 1000; look(x).doing != doing; rest()) {
+        if (clock_real_us() > until) {
             fail_msg("it is %s and not %s: %s", follower_doing_name(look(x).doing), follower_doing_name(doing),
                      look(x).problem);
         }

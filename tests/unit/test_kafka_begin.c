@@ -18,11 +18,11 @@
 
 /* The real one, and as much as a test has let pass: nobody waits seconds for a coordinator. */
 static _Atomic int64_t let_pass_us;
-int64_t __real_clock_stopwatch_us(void);
-int64_t __wrap_clock_stopwatch_us(void);
-int64_t __wrap_clock_stopwatch_us(void)
+int64_t __real_clock_real_us(void);
+int64_t __wrap_clock_real_us(void);
+int64_t __wrap_clock_real_us(void)
 {
-    return __real_clock_stopwatch_us() + atomic_load(&let_pass_us);
+    return __real_clock_real_us() + atomic_load(&let_pass_us);
 }
 
 /* --- where a group begins of which nobody knows anything --- */

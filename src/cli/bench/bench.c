@@ -283,7 +283,7 @@ static void make_plan(struct bench *b)
     p->password = b->password;
     p->loads = b->loads;
     p->threads = (int)b->threads;
-    p->seed = (uint64_t)clock_stopwatch_ns() ^ (uint64_t)clock_wall_ms() << 20; /* a second run plays other items */
+    p->seed = (uint64_t)clock_figures_ns() ^ (uint64_t)clock_wall_ms() << 20; /* a second run plays other items */
     if (strcmp(b->workload, "mixed") == 0) {
         double part = b->rate / (b->plays_per_question + 1);
         add_load(b, bench_questions(b->works), b->connections / 2, part);
@@ -323,7 +323,7 @@ static int prepare(struct bench *b, struct err *err)
                                     .n_loads = 1,
                                     .threads = 1,
                                     .silence = PREPARE_SILENCE_S};
-    int64_t began = clock_stopwatch_us();
+    int64_t began = clock_figures_us();
     struct bench_result *result = calloc(1, sizeof *result);
     rc = result == NULL ? err_set(err, ERR_NOMEM, "out of memory") : bench_run(&plan, result, err);
     if (rc == 0 && result->errors + result->wrong > 0) {
@@ -338,7 +338,7 @@ static int prepare(struct bench *b, struct err *err)
         const struct bench_terms *t = &b->terms;
         fprintf(stderr, "prepared %s user%s with %s play%s each in %.1f s\n", count_text(t->users, users),
                 plural(t->users), count_text((uint64_t)t->plays_per_month * t->months, plays),
-                plural((uint64_t)t->plays_per_month * t->months), (double)(clock_stopwatch_us() - began) / 1e6);
+                plural((uint64_t)t->plays_per_month * t->months), (double)(clock_figures_us() - began) / 1e6);
     }
     free(result);
     return rc;

@@ -128,7 +128,7 @@ int bench_conn_pump(struct bench_conn *c, struct err *err)
     }
     for (;;) {
         if (c->body.len == 0) {
-            make_requests(c, clock_stopwatch_ns());
+            make_requests(c, clock_figures_ns());
         }
         if (c->out.failed) {
             return err_set(err, ERR_NOMEM, "out of memory for requests");
@@ -182,7 +182,7 @@ static void take_reply(struct bench_conn *c, struct slice reply)
     if (--p->replies > 0) {
         return;
     }
-    int64_t now = clock_stopwatch_ns();
+    int64_t now = clock_figures_ns();
     r->answered++;
     if (now >= c->run->from_ns) { /* one that was due in the warm-up, too: what piled up then is still waiting */
         histogram_note(&r->latency, (uint64_t)(now - p->began_ns));

@@ -87,7 +87,7 @@ static int listen_for(const struct thread *t, struct hearing *h, int64_t now, st
 static int wait_and_receive(const struct thread *t, int64_t wake, struct err *err)
 {
     struct epoll_event events[EVENTS];
-    int64_t left = wake - clock_stopwatch_ns();
+    int64_t left = wake - clock_figures_ns();
     left = left < 0 || t->run->plan->poll ? 0 : left > IDLE_NS ? IDLE_NS : left;
     struct timespec timeout = {.tv_nsec = (long)left};
     int n = epoll_pwait2(t->epoll, events, EVENTS, &timeout, NULL);
@@ -110,13 +110,13 @@ static int wait_and_receive(const struct thread *t, int64_t wake, struct err *er
 static int run_loop(struct thread *t, struct err *err)
 {
     struct bench_run *run = t->run;
-    struct hearing hearing = {.at_ns = clock_stopwatch_ns()};
+    struct hearing hearing = {.at_ns = clock_figures_ns()};
     int rc = 0;
     for (int i = 0; i < t->n_conns && rc == 0; i++) {
         rc = bench_conn_pump(&t->conns[i], err);
     }
     while (rc == 0 && !atomic_load_explicit(&run->stop, memory_order_relaxed)) {
-        int64_t now = clock_stopwatch_ns();
+        int64_t now = clock_figures_ns();
         bool sending = now < run->end_ns;
         if (!any_under_way(t, sending) || (!sending && now > run->end_ns + BENCH_DRAIN_S * SECOND_NS)) {
             break;
@@ -202,7 +202,7 @@ static int open_all(const struct bench_plan *plan, struct thread *threads, int n
 
 static void begin(struct bench_run *run, const struct bench_plan *plan, struct thread *threads)
 {
-    run->begin_ns = clock_stopwatch_ns();
+    run->begin_ns = clock_figures_ns();
     run->from_ns = run->begin_ns + (int64_t)(plan->warm_up * (double)SECOND_NS);
     run->end_ns = plan->seconds > 0 ? run->from_ns + (int64_t)(plan->seconds * (double)SECOND_NS) : INT64_MAX / 2;
     for (int i = 0; i < plan->threads; i++) {
@@ -294,7 +294,7 @@ int bench_run(const struct bench_plan *plan, struct bench_result *results, struc
     if (rc == 0) {
         rc = run_threads(plan, threads, &run, err);
     }
-    int64_t now = clock_stopwatch_ns(), end = now < run.end_ns ? now : run.end_ns;
+    int64_t now = clock_figures_ns(), end = now < run.end_ns ? now : run.end_ns;
     for (int i = 0; i < plan->threads; i++) {
         for (int l = 0; rc == 0 && l < plan->n_loads; l++) {
             add_result(&results[l], &threads[i].results[l]);

@@ -47,7 +47,7 @@ static void take_signals(void)
 
 static void sleep_ms(int64_t ms)
 {
-    for (int64_t until = clock_stopwatch_us() + ms * 1000; !stopped && clock_stopwatch_us() < until;) {
+    for (int64_t until = clock_real_us() + ms * 1000; !stopped && clock_real_us() < until;) {
         poll(NULL, 0, ms < STEP_MS ? (int)ms : STEP_MS);
     }
 }
@@ -192,7 +192,7 @@ static int read_more(struct follow *f, bool *ended, struct err *err)
         return rc;
     }
     if (n > 0 && f->fresh == 0) {
-        f->since_us = clock_stopwatch_us();
+        f->since_us = clock_real_us();
     }
     f->n += n;
     f->fresh += n;
@@ -205,7 +205,7 @@ static int read_more(struct follow *f, bool *ended, struct err *err)
 static bool is_due(const struct follow *f)
 {
     return f->fresh > 0 &&
-           (f->n == f->size || clock_stopwatch_us() - f->since_us >= (IMPORT_SUBMIT_MS - STEP_MS) * INT64_C(1000));
+           (f->n == f->size || clock_real_us() - f->since_us >= (IMPORT_SUBMIT_MS - STEP_MS) * INT64_C(1000));
 }
 
 static int run(struct follow *f, struct err *err)

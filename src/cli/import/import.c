@@ -183,11 +183,11 @@ static int wait_for_input(struct import *im, const struct import_input *in, stru
         return 0;
     }
     if (im->waiting_since_us == 0 && im->tally.events > im->submitted) {
-        im->waiting_since_us = clock_stopwatch_us();
+        im->waiting_since_us = clock_real_us();
     }
     int rc = 0;
     while (rc == 0 && im->waiting_since_us > 0) {
-        int64_t left = IMPORT_SUBMIT_MS - (clock_stopwatch_us() - im->waiting_since_us) / 1000;
+        int64_t left = IMPORT_SUBMIT_MS - (clock_real_us() - im->waiting_since_us) / 1000;
         if (import_input_wait(in, left > 0 ? (int)left : 0)) {
             break;
         }
@@ -336,7 +336,7 @@ static int run(struct import *im, const struct cli_options *options, uint64_t ma
     }
     im->tally.rejects = im->rejects;
     im->tally.of_letters = im->dead_letters;
-    int64_t began = clock_stopwatch_us();
+    int64_t began = clock_figures_us();
     rc = im->dead_letters ? import_all_letters(im, options, err)
          : im->follow     ? follow(im, options->words[0], err)
                           : read_files(im, options, false, err);
@@ -350,7 +350,7 @@ static int run(struct import *im, const struct cli_options *options, uint64_t ma
         int failed = import_rejects_sync(im->rejects, &own);
         rc = rc < 0 || failed == 0 ? rc : err_set(err, failed, "%s", own.text);
     }
-    im->tally.elapsed_us = clock_stopwatch_us() - began;
+    im->tally.elapsed_us = clock_figures_us() - began;
     return rc;
 }
 

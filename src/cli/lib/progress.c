@@ -21,7 +21,7 @@ void progress_begin(struct progress *p, const char *label, bool quiet)
 {
     const char *term = getenv("TERM");
     bool able = isatty(STDERR_FILENO) && (term == NULL || strcmp(term, "dumb") != 0);
-    *p = (struct progress){.label = label, .shown = able && !quiet, .began_us = clock_stopwatch_us()};
+    *p = (struct progress){.label = label, .shown = able && !quiet, .began_us = clock_figures_us()};
 }
 
 static void left_text(char *out, size_t size, uint64_t done, uint64_t total, int64_t elapsed_us)
@@ -78,7 +78,7 @@ void progress_show(struct progress *p, uint64_t done, uint64_t total, const char
     if (!p->shown) {
         return;
     }
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_figures_us();
     if (p->drawn_us != 0 && now - p->drawn_us < REDRAW_US) {
         return;
     }

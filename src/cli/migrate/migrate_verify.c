@@ -240,7 +240,7 @@ int migrate_verify(struct migrate *m, uint64_t users, struct err *err)
         .m = m,
         .times = {(enum config_score)cfg->legacy_score, month_start_ms(window > taken ? window : taken), now + DAY_MS},
         .wanted = users,
-        .random = {(uint64_t)clock_stopwatch_ns()},
+        .random = {(uint64_t)clock_wall_ms()},
         .json = {.out = stdout},
     };
     int rc = 0;

@@ -268,14 +268,14 @@ int clone_copy_users(struct clone_copy *c, struct err *err)
     struct page page = {0};
     uint64_t began = clone_key_part(c->mark);
     began = began < PARTS ? began : PARTS - 1;
-    int64_t began_us = clock_stopwatch_us();
+    int64_t began_us = clock_real_us();
     int rc = ask_page(c, c->mark, err);
     while (rc == 0 && !page.ended && (rc = read_page(c, &page, err)) == 0) {
         if (!page.ended && page.next <= c->mark) {
             rc = malformed(c, "USERS", err);
             break;
         }
-        rest(clone_rate_wait_us(c->bytes, c->rate, clock_stopwatch_us() - began_us));
+        rest(clone_rate_wait_us(c->bytes, c->rate, clock_real_us() - began_us));
         if (!page.ended &&
             ((rc = ask_page(c, page.next, err)) < 0 || (rc = client_wait(c->from->client, 0, err)) < 0)) {
             break; /* sent: it comes while this page is imported */
@@ -285,7 +285,7 @@ int clone_copy_users(struct clone_copy *c, struct err *err)
         if (rc == 0 && !page.ended && page.next != CLONE_MARK_ENDED) {
             rc = clone_copy_mark(c, page.next, err);
         }
-        show(c, began, clock_stopwatch_us() - began_us);
+        show(c, began, clock_real_us() - began_us);
     }
     buf_free(&page.bytes);
     buf_free(&page.ends);

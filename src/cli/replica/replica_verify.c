@@ -170,13 +170,13 @@ static int ask_status(struct other_node *o, const char *map_name, const char *na
 /* The one follows the other, or they are two that have the same from elsewhere: then nobody is waited for. */
 static int come_level(struct other_node *from, struct other_node *to, struct err *err)
 {
-    int64_t last, applied, began = clock_stopwatch_us();
+    int64_t last, applied, began = clock_real_us();
     if (to->leader != from->node) {
         return 0;
     }
     int rc = ask_status(from, NULL, "last", &last, err);
     while (rc >= 0 && (rc = ask_status(to, "follower", "applied", &applied, err)) == 1 && applied < last) {
-        if (clock_stopwatch_us() - began > LEVEL_MS * 1000) {
+        if (clock_real_us() - began > LEVEL_MS * 1000) {
             return err_set(err, ERR_LATE,
                            "%s is at event %" PRId64 " of %" PRId64 " after a minute: it doesn't come level",
                            to->address, applied, last);

@@ -123,7 +123,7 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
     }
     log_info("ready", "seed=%08" PRIx32 " recovered_rows=%" PRIu64 " recovery_ms=%.1f ms=%.1f",
              hash_seed_fingerprint(dedup->seed), stats.recovered_rows, (double)stats.recovery_us / 1000,
-             (double)(clock_stopwatch_us() - started_us) / 1000);
+             (double)(clock_figures_us() - started_us) / 1000);
 }
 
 /* Of RESP, on TCP, as the option listen has them, with their real ports. */
@@ -277,7 +277,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     struct opening opening = {config, signals, NULL};
     struct told told = {server, dedup};
     char listens[LISTENS_TEXT];
-    int64_t started_us = clock_stopwatch_us();
+    int64_t started_us = clock_figures_us();
     int rc = serve_beside(&(struct beside){open_store, told_while_opening, &opening}, err);
     if (rc < 0) {
         return rc;

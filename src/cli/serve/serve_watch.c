@@ -47,7 +47,7 @@ void serve_watch_failed(const char *why)
 void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes)
 {
     static int64_t told_us;
-    int64_t now = clock_stopwatch_us();
+    int64_t now = clock_real_us();
     if (now - told_us >= LOOK_MS * 1000) {
         told_us = now;
         notify_send("STATUS=recovering%s: %" PRIu64 " of %" PRIu64 " staged rows read\nEXTEND_TIMEOUT_USEC=%d000000",
@@ -90,7 +90,7 @@ static void tell_status(const struct watch *w, const char *before)
 static void look(struct watch *w)
 {
     struct health now;
-    heartbeat_watch(clock_stopwatch_us());
+    heartbeat_watch(clock_real_us());
     health_look(w->pool, &now);
     bool other = strcmp(now.stuck, w->health.stuck) != 0;
     if (!now.alive && other) {
@@ -103,7 +103,7 @@ static void look(struct watch *w)
     if (changed) {
         tell_status(w, "");
     }
-    int64_t us = clock_stopwatch_us(), watchdog_ms = notify_watchdog_ms();
+    int64_t us = clock_real_us(), watchdog_ms = notify_watchdog_ms();
     if (now.alive && watchdog_ms > 0 && us - w->fed_us >= watchdog_ms * 500) {
         w->fed_us = us;
         notify_send("WATCHDOG=1");
@@ -113,7 +113,7 @@ static void look(struct watch *w)
 static void reload(struct watch *w, struct serve_config *config, struct server *server)
 {
     w->reload = (struct err){0};
-    notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_stopwatch_us());
+    notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_figures_us());
     int changed = serve_config_reload(config, server, &w->reload);
     if (changed > 0) {
         server_reconfigured(server);
@@ -132,7 +132,7 @@ void serve_watch(const sigset_t *signals, struct serve_config *config, struct se
     int64_t ms = quarter_ms > 0 && quarter_ms < LOOK_MS ? quarter_ms : LOOK_MS;
     struct timespec wait = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
     tell_status(&w, "READY=1\n");
-    heartbeat_watch(clock_stopwatch_us());
+    heartbeat_watch(clock_real_us());
     for (;;) {
         int number = sigtimedwait(signals, NULL, &wait);
         if (number == SIGHUP) {

@@ -43,7 +43,7 @@ struct load_target {
     struct slice words[1 + BATCH_SNAPSHOTS];
     uint8_t verdicts[BATCH_SNAPSHOTS];
     bool ring;          /* the server keeps one, to be flushed before */
-    int64_t busy_since; /* the server has refused batches since then (ms of a stopwatch); 0: it took the last one */
+    int64_t busy_since; /* the server has refused batches since then (ms); 0: it took the last one */
 };
 
 /* --- opening --- */
@@ -213,7 +213,7 @@ static bool is_busy(const struct reply *reply)
 /* The oldest batch, which was refused with *err, once more, behind those under way: as store_wait_import() does. */
 static int send_again(struct load_target *t, struct err *err)
 {
-    int64_t now = clock_stopwatch_us() / 1000;
+    int64_t now = clock_real_us() / 1000;
     if (t->busy_since == 0) {
         t->busy_since = now;
     } else if (now - t->busy_since >= PATIENCE_MS) {

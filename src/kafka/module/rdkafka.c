@@ -109,7 +109,7 @@ static void take_back(struct kafka_client *c, const rd_kafka_topic_partition_t *
 /* The answer comes to on_commit(). */
 static void commit_stored(struct kafka_client *c)
 {
-    int64_t now_us = clock_stopwatch_us();
+    int64_t now_us = clock_real_us();
     rd_kafka_topic_partition_list_t *list = now_us >= c->next_commit_us ? take_stored(c) : NULL;
     if (list == NULL) {
         return;
@@ -134,7 +134,7 @@ static void commit_last(struct kafka_client *c)
     if (list == NULL) {
         return;
     }
-    int64_t left_ms = c->end_us == 0 ? LAST_COMMIT_MS : (c->end_us - clock_stopwatch_us()) / 2000;
+    int64_t left_ms = c->end_us == 0 ? LAST_COMMIT_MS : (c->end_us - clock_real_us()) / 2000;
     rd_kafka_queue_t *queue = rd_kafka_queue_new(c->rk);
     if (left_ms > 0 && rd_kafka_commit_queue(c->rk, list, queue, NULL, NULL) == RD_KAFKA_RESP_ERR_NO_ERROR) {
         rd_kafka_event_t *event =
@@ -288,14 +288,14 @@ static int open_client(const struct client_setup *setup, struct kafka_client **c
 /* rd_kafka_consumer_close() waits for brokers as long as it takes, so it is done in steps here. */
 static void close_client(struct kafka_client *c, int ms)
 {
-    int64_t end_us = c->end_us = clock_stopwatch_us() + ms * INT64_C(1000);
+    int64_t end_us = c->end_us = clock_real_us() + ms * INT64_C(1000);
     rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(c->rk);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(c->rk, queue);
     bool closing = error == NULL;
     if (error != NULL) {
         rd_kafka_error_destroy(error);
     }
-    while (closing && !rd_kafka_consumer_closed(c->rk) && clock_stopwatch_us() < end_us) {
+    while (closing && !rd_kafka_consumer_closed(c->rk) && clock_real_us() < end_us) {
         rd_kafka_message_t *m = rd_kafka_consumer_poll(c->rk, POLL_MS);
         if (m != NULL) {
             rd_kafka_message_destroy(m);

@@ -91,8 +91,7 @@ static void wait_for(struct night *n, size_t at_most)
 {
     pthread_mutex_lock(&n->mutex);
     while (n->under_way > at_most) {
-        clock_cond_wait_real(&n->fewer, &n->mutex, HEARTBEAT_EVERY_MS);
-        heartbeat_now(&n->queue.heartbeat);
+        heartbeat_wait(&n->queue.heartbeat, &n->fewer, &n->mutex, INT64_MAX);
     }
     pthread_mutex_unlock(&n->mutex);
 }

@@ -148,7 +148,7 @@ int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const c
         pthread_mutex_lock(&s->mutex);
         s->down.code = err->code;
         hide_ids_copy(s->down.text, sizeof s->down.text, err->text);
-        s->down_us = clock_stopwatch_us();
+        s->down_us = clock_real_us();
         s->down_fenced = op->result == CLUSTER_FENCED;
         pthread_mutex_unlock(&s->mutex);
     }
@@ -268,7 +268,7 @@ static int store_refusal(struct store *base, struct err *err)
 {
     struct rados_store *s = rados_of(base);
     pthread_mutex_lock(&s->mutex);
-    bool down = s->down.code < 0 && clock_stopwatch_us() - s->down_us < DOWN_US;
+    bool down = s->down.code < 0 && clock_real_us() - s->down_us < DOWN_US;
     int result = down ? err_set(err, s->down.code, "%s", s->down.text) : 0;
     pthread_mutex_unlock(&s->mutex);
     result = result < 0 ? result : fullness_refusal(s, err);

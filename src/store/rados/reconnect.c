@@ -72,7 +72,7 @@ static void note_fenced(struct client *client)
     first = !client->fenced && client == c->current;
     client->fenced = true;
     if (first) {
-        int64_t now_us = clock_stopwatch_us();
+        int64_t now_us = clock_real_us();
         c->delay_ms = now_us - c->connected_us >= WELL_US ? 0 : c->delay_ms;
         c->next_us = now_us + c->delay_ms * 1000;
         pthread_cond_broadcast(&c->changed);
@@ -268,7 +268,7 @@ static void connect_anew(struct cluster *c)
     }
     heartbeat_now(&c->heartbeat);
     pthread_mutex_lock(&c->mutex);
-    int64_t now_us = clock_stopwatch_us();
+    int64_t now_us = clock_real_us();
     c->delay_ms = c->delay_ms == 0 ? FIRST_DELAY_MS : c->delay_ms < LAST_DELAY_MS / 2 ? 2 * c->delay_ms : LAST_DELAY_MS;
     c->next_us = now_us + c->delay_ms * 1000;
     if (fresh != NULL) {
@@ -310,7 +310,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
         struct client *idle = take_retired(c);
-        bool due = c->current->fenced && clock_stopwatch_us() >= c->next_us;
+        bool due = c->current->fenced && clock_real_us() >= c->next_us;
         if (idle == NULL && !due) {
             clock_cond_wait_real(&c->changed, &c->mutex, HEARTBEAT_EVERY_MS / 2);
             heartbeat_now(&c->heartbeat);
@@ -383,7 +383,7 @@ int reconnect_open(const struct cluster_ops *inner, const struct cluster_options
         free_cluster(c);
         return result;
     }
-    c->connected_us = clock_stopwatch_us();
+    c->connected_us = clock_real_us();
     int code = pthread_create(&c->thread, NULL, run, c);
     if (code != 0) {
         client_end(c->current);

@@ -259,7 +259,7 @@ static void keep_rate(struct walk *w)
     }
     int64_t due_us =
         w->began_us + (int64_t)(w->added / rate) * SECOND_US + (int64_t)(w->added % rate * SECOND_US / rate);
-    int64_t left = due_us - clock_stopwatch_us();
+    int64_t left = due_us - clock_real_us();
     if (left < -SECOND_US) { /* the cluster was slower than that: nothing is caught up on */
         w->began_us -= left;
     }
@@ -309,7 +309,7 @@ int walk_open(struct rados_store *s, const struct walk_options *options, struct 
     }
     w->s = s;
     w->options = *options;
-    w->began_us = clock_stopwatch_us();
+    w->began_us = clock_real_us();
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->came, NULL);
     for (size_t i = 0; i < WALK_AT_ONCE; i++) {

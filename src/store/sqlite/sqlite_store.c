@@ -304,12 +304,12 @@ static int store_publish(struct store *base, const char *address, struct err *er
 static int store_recover(struct store *base, store_progress *progress, void *arg, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
-    int64_t started = clock_stopwatch_us();
+    int64_t started = clock_figures_us();
     int result = recover_all(s, progress, arg, err);
     if (result < 0) {
         return result;
     }
-    uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
+    uint64_t took = (uint64_t)(clock_figures_us() - started);
     atomic_store(&s->counters.recovery_us, took);
     log_info("staging recovered", "rows=%" PRIu64 " ms=%" PRIu64, atomic_load(&s->counters.recovered_rows),
              took / 1000);

@@ -39,7 +39,7 @@ static void end(struct backup *b)
 {
     struct sqlite_store *s = b->s;
     struct store_backup *request = b->request;
-    request->took_ms = (clock_stopwatch_us() - b->began_us) / 1000;
+    request->took_ms = (clock_figures_us() - b->began_us) / 1000;
     tell(s, request);
     pthread_mutex_lock(&s->backup_mutex);
     struct store_backup_state *last = &s->backup_last;
@@ -117,7 +117,7 @@ static int begin(struct sqlite_store *s, struct store_backup *request)
     b->request = request;
     b->fd = -1;
     b->phase = BACKUP_PREPARING;
-    b->began_us = clock_stopwatch_us();
+    b->began_us = clock_figures_us();
     pthread_cond_init(&b->wake, NULL);
     int rc = pthread_create(&b->thread, NULL, backup_main, b);
     if (rc != 0) {

@@ -111,7 +111,7 @@ static int look(struct copy *c, struct err *err)
 
 int copy_step(struct copy *c, int64_t us, int64_t bytes, struct err *err)
 {
-    int64_t end_us = clock_stopwatch_us() + us;
+    int64_t end_us = clock_work_us() + us;
     int64_t end = c->done + bytes;
     for (;;) {
         if (c->source->copy == NULL || c->source->lost) {
@@ -129,7 +129,7 @@ int copy_step(struct copy *c, int64_t us, int64_t bytes, struct err *err)
         if (result < 0 || rc == SQLITE_DONE) {
             return result;
         }
-        if (c->done >= end || clock_stopwatch_us() >= end_us) {
+        if (c->done >= end || clock_work_us() >= end_us) {
             return 1;
         }
     }

@@ -70,8 +70,8 @@ static void show_copied(struct backup *b)
 static void rest(struct backup *b, int64_t ms)
 {
     pthread_mutex_lock(&b->s->backup_mutex);
-    int64_t end = clock_stopwatch_us() + ms * 1000;
-    for (int64_t left = ms; left > 0 && !atomic_load(&b->cancelled); left = (end - clock_stopwatch_us()) / 1000) {
+    int64_t end = clock_real_us() + ms * 1000;
+    for (int64_t left = ms; left > 0 && !atomic_load(&b->cancelled); left = (end - clock_real_us()) / 1000) {
         clock_cond_wait_real(&b->wake, &b->s->backup_mutex, left);
     }
     pthread_mutex_unlock(&b->s->backup_mutex);
@@ -99,12 +99,12 @@ static int sync_file(struct backup *b, const char *name, struct err *err)
 static int sync_portion(struct backup *b, const char *name, struct err *err)
 {
     int64_t copied = atomic_load(&b->copied);
-    int64_t began = clock_stopwatch_us();
+    int64_t began = clock_work_us();
     int result = sync_file(b, name, err);
     if (result < 0) {
         return result;
     }
-    int64_t rest_ms = 2 * (clock_stopwatch_us() - began) / 1000;
+    int64_t rest_ms = 2 * (clock_work_us() - began) / 1000;
     rest(b, rest_ms < REST_MAX_MS ? rest_ms : REST_MAX_MS);
     atomic_store(&b->synced, copied);
     return backup_folder_room(&b->folder, 8 * PORTION, config_now(b->s->cfg)->min_free, err);

@@ -66,7 +66,7 @@ void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *i
     job->error = (struct err){0};
     job->users = 0;
     job->plays = 0;
-    job->started_us = clock_stopwatch_us();
+    job->started_us = clock_figures_us();
 }
 
 void flush_free(struct flush_job *job)
@@ -96,13 +96,13 @@ struct step {
 /* Merges users of the range under way until the step is large enough. Inside a transaction. */
 static int merge_some(struct sqlite_store *s, struct flush_job *job, struct step *step, struct err *err)
 {
-    int64_t started = clock_stopwatch_us();
+    int64_t started = clock_work_us();
     int64_t end = job->todo.at[job->at_todo].to;
     int first_kept = sweep_first_kept(s);
     uint64_t most = job->partial_tries == 0 ? STEP_USERS : job->partial_tries == 1 ? RETRY_USERS : LAST_USERS;
     int result = 0;
     while (result == 0 && step->users < most && step->plays < STEP_PLAYS &&
-           (step->users % 16 != 0 || clock_stopwatch_us() - started < STEP_US)) {
+           (step->users % 16 != 0 || clock_work_us() - started < STEP_US)) {
         int next = staged_walk_next(&job->walk);
         if (next < 0) {
             /* Where the next user is isn't known, so the rest of the range waits. */

@@ -145,7 +145,7 @@ static int move_row(struct sqlite_store *s, sqlite3_stmt *row, struct move *move
 static int move_rows(struct sqlite_store *s, struct move *move, struct err *err)
 {
     struct db *db = &s->historian.db;
-    int64_t started = clock_stopwatch_us();
+    int64_t started = clock_work_us();
     sqlite3_stmt *rows = db_stmt_for(db, SQL_PLAY_FROM, move->month, err);
     if (rows != NULL) {
         sqlite3_bind_int64(rows, 1, move->from);
@@ -154,7 +154,7 @@ static int move_rows(struct sqlite_store *s, struct move *move, struct err *err)
     while ((result = db_step(db, rows, err)) == 1) {
         int moved = move_row(s, rows, move, err);
         if (moved < 0 || move->rows == SEAL_ROWS || move->written >= SEAL_BYTES ||
-            (move->rows % 16 == 0 && clock_stopwatch_us() - started >= SEAL_US)) {
+            (move->rows % 16 == 0 && clock_work_us() - started >= SEAL_US)) {
             sqlite3_reset(rows);
             result = moved < 0 ? moved : 1;
             break;

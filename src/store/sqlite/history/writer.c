@@ -43,8 +43,8 @@ static void end_flush(struct sqlite_store *s, int slot)
 {
     struct flush_job *job = &s->historian.jobs[slot];
     log_info("flush done", "slot=%d users=%" PRIu64 " plays=%" PRIu64 " ms=%" PRId64, slot, job->users, job->plays,
-             (clock_stopwatch_us() - job->started_us) / 1000);
-    GAUGE(s, flush_us_last, clock_stopwatch_us() - job->started_us);
+             (clock_figures_us() - job->started_us) / 1000);
+    GAUGE(s, flush_us_last, clock_figures_us() - job->started_us);
     GAUGE(s, flushed_ms, clock_wall_ms());
     flush_free(job);
     slots_set_state(s, slot, SLOT_EMPTYING);

@@ -182,9 +182,9 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
         db_rollback(db);
         return result;
     }
-    int64_t started = clock_stopwatch_us();
+    int64_t started = clock_figures_us();
     result = db_commit(db, err);
-    uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
+    uint64_t took = (uint64_t)(clock_figures_us() - started);
     st->commit_us = (int64_t)took;
     GAUGE(s, commit_us_last, took);
     buckets_note(&s->commit_us, &buckets_us, took, 1);

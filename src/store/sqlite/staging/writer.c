@@ -177,7 +177,7 @@ void stager_checkpoint_when_long(struct sqlite_store *s)
 static void tick(struct sqlite_store *s)
 {
     struct err err = {0};
-    s->stager.ticked_us = clock_stopwatch_us();
+    s->stager.ticked_us = clock_real_us();
     folder_lock_keep(&s->lock, &err); /* what it finds refuses writes, and is told by those */
     time_look(s);
     backup_time_save(s);
@@ -325,7 +325,7 @@ static void *stager_main(void *arg)
         bool stop = more ? thread_queue_stopped(&st->queue) : thread_queue_wait(&st->queue, TICK_MS);
         stager_gather(st);
         take_messages(s);
-        if (!clock_is_test() && clock_stopwatch_us() - st->ticked_us >= TICK_MS * 1000) {
+        if (!clock_is_test() && clock_real_us() - st->ticked_us >= TICK_MS * 1000) {
             tick(s);
         }
         atomic_store(&st->behind_forget, work_held(s));
