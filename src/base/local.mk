@@ -8,6 +8,7 @@ src/base/clock.$(OBJEXT) src/base/unseen_kafka_so-clock.$(OBJEXT): gen/built.h
 libunseen_a_SOURCES += \
 	src/base/arena.c \
 	src/base/arena.h \
+	src/base/backoff.h \
 	src/base/background.c \
 	src/base/background.h \
 	src/base/bits.h \

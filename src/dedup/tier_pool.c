@@ -6,6 +6,7 @@
 #include <string.h>
 #include <uv.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -168,7 +169,7 @@ static void *keep(void *arg)
 {
     struct tier_thread *t = arg;
     struct tier_pool *p = t->pool;
-    int64_t delay_ms = TIER_POOL_FIRST_DELAY_MS;
+    int64_t delay_ms = 0;
     pthread_mutex_lock(&p->mutex);
     while (!p->stop) {
         struct err err = {0};
@@ -176,9 +177,8 @@ static void *keep(void *arg)
         int rc = use(t, NULL, &err);
         pthread_mutex_lock(&p->mutex);
         judge(p, rc < 0 ? &err : NULL);
+        delay_ms = rc < 0 ? backoff_next(delay_ms, TIER_POOL_FIRST_DELAY_MS, TIER_POOL_LAST_DELAY_MS) : 0;
         int64_t ms = rc < 0 ? delay_ms : TIER_POOL_PING_MS;
-        delay_ms = rc < 0 ? 2 * delay_ms : TIER_POOL_FIRST_DELAY_MS;
-        delay_ms = delay_ms < TIER_POOL_LAST_DELAY_MS ? delay_ms : TIER_POOL_LAST_DELAY_MS;
         int64_t until = clock_real_us() + ms * 1000, left;
         while (!p->stop && (left = until - clock_real_us()) > 0) {
             clock_cond_wait_real_us(&p->keeper_wake, &p->mutex, left);

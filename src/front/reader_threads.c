@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "front/reader_impl.h"
@@ -329,7 +330,7 @@ static void *keep(void *arg)
     struct front_thread *t = arg;
     struct front_store *s = t->store;
     struct look look = {.why = {0}};
-    int64_t delay_ms = FIRST_DELAY_MS, still_since_us = 0, at_ms = 0;
+    int64_t delay_ms = 0, still_since_us = 0, at_ms = 0;
     pthread_setname_np(pthread_self(), "front-keeper");
     pthread_mutex_lock(&s->mutex);
     while (!s->stop) {
@@ -345,8 +346,8 @@ static void *keep(void *arg)
         } else {
             take_look(s, &look);
         }
+        delay_ms = rc < 0 ? backoff_next(delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS) : 0;
         rest(s, rc < 0 ? delay_ms : FRONT_LOOK_MS);
-        delay_ms = rc == 0 ? FIRST_DELAY_MS : 2 * delay_ms < LAST_DELAY_MS ? 2 * delay_ms : LAST_DELAY_MS;
     }
     pthread_mutex_unlock(&s->mutex);
     hang_up(t);

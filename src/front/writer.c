@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -410,8 +411,7 @@ static void trouble(struct front *f, const struct err *err)
         return;
     }
     begin_waiting(f, err, err->code == ERR_LOCKED ? FRONT_FENCED : FRONT_WAITING);
-    f->w.delay_ms = f->w.delay_ms == 0 ? FRONT_FIRST_DELAY_MS : 2 * f->w.delay_ms;
-    f->w.delay_ms = f->w.delay_ms < FRONT_LAST_DELAY_MS ? f->w.delay_ms : FRONT_LAST_DELAY_MS;
+    f->w.delay_ms = backoff_next(f->w.delay_ms, FRONT_FIRST_DELAY_MS, FRONT_LAST_DELAY_MS);
     for (int64_t ms = f->w.delay_ms; ms > 0 && !front_stops(f); ms -= HEARTBEAT_EVERY_MS / 2) {
         heartbeat_now(&f->w.heartbeat);
         front_rest(f, &f->wake, NULL, ms < HEARTBEAT_EVERY_MS / 2 ? ms : HEARTBEAT_EVERY_MS / 2);

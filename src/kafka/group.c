@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/hide.h"
 #include "kafka/consumer.h"
@@ -60,8 +61,7 @@ void kafka_pause(struct kafka *k, const char *cause)
 {
     char text[CLIENT_TEXT];
     bool first = k->delay_ms == 0;
-    k->delay_ms = first ? FIRST_DELAY_MS : 2 * k->delay_ms;
-    k->delay_ms = k->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : k->delay_ms;
+    k->delay_ms = backoff_next(k->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
     k->try_again_us = clock_real_us() + k->delay_ms * 1000;
     pthread_mutex_lock(&k->mutex);
     hide_ids_copy(k->cause, sizeof k->cause, cause);

@@ -1,5 +1,7 @@
 #include "legacy/breaker.h"
 
+#include "base/backoff.h"
+
 bool breaker_pauses(const struct breaker *b, int64_t now_us)
 {
     return breaker_open(b) && (b->trial || now_us < b->until_us);
@@ -30,8 +32,7 @@ void breaker_late(struct breaker *b, int64_t now_us)
     if (++b->late < BREAKER_LATE_MAX && !was_open) {
         return;
     }
-    b->moment_us = was_open ? 2 * b->moment_us : BREAKER_FIRST_US;
-    b->moment_us = b->moment_us < BREAKER_LAST_US ? b->moment_us : BREAKER_LAST_US;
+    b->moment_us = backoff_next(b->moment_us, BREAKER_FIRST_US, BREAKER_LAST_US);
     b->until_us = now_us + b->moment_us;
     b->trial = false;
 }

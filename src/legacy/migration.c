@@ -277,7 +277,7 @@ static void turned(struct legacy *l)
     if (users_settled(l) != l->settled && retry_proved(&l->retry)) {
         log_info("migration goes on", "redis=%s", log_quote_str(config_legacy(l->cfg)));
     }
-    if (l->retry.failures == 0) {
+    if (l->retry.delay_ms == 0) {
         migration_state_show(&l->state, LEGACY_READING, NULL);
     }
     show_cluster(l, false);
@@ -303,7 +303,7 @@ static int read_migration_users(struct legacy *l, struct err *err)
     int rc = connect_redis(l, err);
     if (rc == 0 && (rc = migration_batch_begin(l->batch, err)) == 0) {
         renew_rules(l);
-        if (l->retry.failures == 0) {
+        if (l->retry.delay_ms == 0) {
             migration_state_show(&l->state, LEGACY_READING, NULL);
         }
     }
@@ -329,7 +329,7 @@ static int read_migration_users(struct legacy *l, struct err *err)
 
 static void fail(struct legacy *l, bool by_store, const struct err *err)
 {
-    bool first = l->retry.failures == 0;
+    bool first = l->retry.delay_ms == 0;
     int64_t delay = retry_failed(&l->retry, by_store);
     l->settled = users_settled(l);
     migration_state_show(&l->state, LEGACY_WAITING, err);

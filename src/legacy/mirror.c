@@ -8,6 +8,7 @@
  * passed over, or it would keep up all others for ever.
  */
 #include "legacy/mirror.h"
+#include "base/backoff.h"
 #include "dedup/role.h"
 
 #include <errno.h>
@@ -227,8 +228,7 @@ static void trouble(struct mirror *m, const struct err *err)
         return;
     }
     begin_waiting(m, err);
-    m->delay_ms = m->delay_ms == 0 ? FIRST_DELAY_MS : m->delay_ms * 2;
-    m->delay_ms = m->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : m->delay_ms;
+    m->delay_ms = backoff_next(m->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
     atomic_store(&m->asleep, false);
     rest(m, m->delay_ms, false);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/slice.h"
 #include "legacy/handshake.h"
@@ -43,7 +44,7 @@ struct redis_connection {
     bool failed;      /* the last try; nothing is known against one that has not been tried */
     bool quiet;       /* it ended, which is not worth a word */
     int64_t ready_us; /* since when it is */
-    uint64_t delay_ms;
+    int64_t delay_ms;
     struct err err; /* why it is down, on its way to down() */
 };
 
@@ -73,9 +74,8 @@ static void rest(struct redis_connection *l)
     l->quiet = false;
     l->failed = !quiet;
     l->state = REDIS_CONNECTION_RESTING;
-    l->delay_ms = l->delay_ms == 0 ? REDIS_CONNECTION_FIRST_DELAY_MS : 2 * l->delay_ms;
-    l->delay_ms = l->delay_ms < REDIS_CONNECTION_LAST_DELAY_MS ? l->delay_ms : REDIS_CONNECTION_LAST_DELAY_MS;
-    uv_timer_start(&l->timer, on_delay, quiet ? 0 : l->delay_ms, 0);
+    l->delay_ms = backoff_next(l->delay_ms, REDIS_CONNECTION_FIRST_DELAY_MS, REDIS_CONNECTION_LAST_DELAY_MS);
+    uv_timer_start(&l->timer, on_delay, quiet ? 0 : (uint64_t)l->delay_ms, 0);
     if (!quiet) {
         l->ops->down(l->owner, &l->err);
     }

@@ -1,20 +1,18 @@
 #include "legacy/retry.h"
 
+#include "base/backoff.h"
+
 int64_t retry_failed(struct retry *r, bool by_store)
 {
-    int64_t delay = RETRY_MIN_MS;
-    for (unsigned i = 0; i < r->failures && delay < RETRY_MAX_MS; i++) {
-        delay *= 2;
-    }
-    r->failures++;
+    r->delay_ms = backoff_next(r->delay_ms, RETRY_MIN_MS, RETRY_MAX_MS);
     r->careful = r->careful || by_store;
-    return delay < RETRY_MAX_MS ? delay : RETRY_MAX_MS;
+    return r->delay_ms;
 }
 
 bool retry_proved(struct retry *r)
 {
-    bool failed = r->failures > 0;
-    r->failures = 0;
+    bool failed = r->delay_ms > 0;
+    r->delay_ms = 0;
     r->careful = false;
     return failed;
 }

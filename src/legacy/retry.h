@@ -13,10 +13,10 @@ enum {
 
 /* All zero: nothing has failed. */
 struct retry {
-    unsigned failures; /* in a row, without any user becoming durable between them */
-    bool careful;      /* the store failed: a few users must succeed before more are read */
-    int64_t user;      /* whose reply could not be taken, by key, */
-    unsigned replies;  /* so many times in a row */
+    int64_t delay_ms; /* what the last failure cost; 0: users have become durable since */
+    bool careful;     /* the store failed: a few users must succeed before more are read */
+    int64_t user;     /* whose reply could not be taken, by key, */
+    unsigned replies; /* so many times in a row */
 };
 
 /* Notes a failure. Returns after how many ms to try again. */

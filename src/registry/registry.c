@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
@@ -282,8 +283,7 @@ static void *registry_main(void *arg)
             r->delay_ms = 0;
             rest(r);
         } else {
-            r->delay_ms = r->delay_ms == 0 ? FIRST_DELAY_MS : r->delay_ms * 2;
-            r->delay_ms = r->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : r->delay_ms;
+            r->delay_ms = backoff_next(r->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
             agent_rest(r->agent, r->delay_ms);
         }
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/background.h"
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/hide.h"
 #include "dedup/role.h"
@@ -198,8 +199,7 @@ static void trouble(struct follower *f, const struct err *err)
                  "primary=%s error=%s", log_quote_str(f->address), log_quote_str(err->text));
     }
     f->told = grave > f->told ? grave : f->told;
-    f->delay_ms = f->delay_ms == 0 ? FOLLOWER_FIRST_DELAY_MS : f->delay_ms * 2;
-    f->delay_ms = f->delay_ms > FOLLOWER_LAST_DELAY_MS ? FOLLOWER_LAST_DELAY_MS : f->delay_ms;
+    f->delay_ms = backoff_next(f->delay_ms, FOLLOWER_FIRST_DELAY_MS, FOLLOWER_LAST_DELAY_MS);
     pthread_mutex_lock(&f->mutex);
     f->state.reconnects++;
     pthread_mutex_unlock(&f->mutex);

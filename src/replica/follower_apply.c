@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/hide.h"
@@ -66,7 +67,7 @@ bool follower_again(struct follower *f, const char *what, const struct err *err,
         log_warn("what the primary has recorded is not taken here yet", "what=%s error=%s", what,
                  log_quote_str(err->text));
     }
-    *delay_ms = *delay_ms == 0 ? FIRST_DELAY_MS : *delay_ms * 2 > LAST_DELAY_MS ? LAST_DELAY_MS : *delay_ms * 2;
+    *delay_ms = backoff_next(*delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
     follower_rest(f, *delay_ms);
     return !follower_stopping(f);
 }

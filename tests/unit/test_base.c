@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/backoff.h"
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/clock.h"
@@ -861,6 +862,22 @@ static void test_clock(void **state)
     assert_int_equal(clock_wall_ms(), 600000 + 10000 * 1000);
 }
 
+static void test_backoff(void **state)
+{
+    (void)state;
+    static const int64_t delays[] = {100, 200, 400, 800, 1600, 2000, 2000, 2000};
+    int64_t delay = 0;
+    for (size_t i = 0; i < sizeof delays / sizeof *delays; i++) {
+        delay = backoff_next(delay, 100, 2000);
+        assert_int_equal(delay, delays[i]);
+    }
+    assert_int_equal(backoff_next(1000, 100, 2000), 2000);
+    assert_int_equal(backoff_next(1000, 100, 2001), 2000);
+    assert_int_equal(backoff_next(5000, 100, 2000), 2000); /* one that was longer once */
+    assert_int_equal(backoff_next(INT64_MAX - 1, 1, INT64_MAX), INT64_MAX);
+    assert_int_equal(backoff_next(0, 7, 7), 7);
+}
+
 static void *wake_first(void *arg)
 {
     assert_true(heartbeat_stall("first", 0));
@@ -1026,6 +1043,7 @@ int main(void)
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_log_again),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_backoff),
         cmocka_unit_test(test_beat),
         cmocka_unit_test(test_beat_watched),
         cmocka_unit_test(test_glob),

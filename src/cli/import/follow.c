@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "cli/import/follow_file.h"
 #include "cli/import/import_input.h"
@@ -56,7 +57,7 @@ static void sleep_ms(int64_t ms)
 
 int follow_connect(struct import *im, int64_t *retention, struct err *err)
 {
-    int64_t delay_ms = FIRST_DELAY_MS;
+    int64_t delay_ms = 0;
     bool told = false;
     take_signals();
     for (;;) {
@@ -73,8 +74,8 @@ int follow_connect(struct import *im, int64_t *retention, struct err *err)
             fprintf(stderr, "import: %s; trying again\n", err->text);
         }
         told = true;
+        delay_ms = backoff_next(delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
         sleep_ms(delay_ms);
-        delay_ms = delay_ms * 2 < LAST_DELAY_MS ? delay_ms * 2 : LAST_DELAY_MS;
         if (stopped) {
             return err_set(err, ERR_CLOSED, "ended while the server at %s was away", im->to);
         }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
@@ -269,7 +270,7 @@ static void connect_anew(struct cluster *c)
     heartbeat_now(&c->heartbeat);
     pthread_mutex_lock(&c->mutex);
     int64_t now_us = clock_real_us();
-    c->delay_ms = c->delay_ms == 0 ? FIRST_DELAY_MS : c->delay_ms < LAST_DELAY_MS / 2 ? 2 * c->delay_ms : LAST_DELAY_MS;
+    c->delay_ms = backoff_next(c->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
     c->next_us = now_us + c->delay_ms * 1000;
     if (fresh != NULL) {
         c->current->next = c->retired;
