@@ -166,13 +166,13 @@ static void checkpoint(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
     struct err err = {0};
-    int64_t began = clock_work_us();
+    int64_t began = clock_real_us();
     if (db_checkpoint(&h->db, SQLITE_CHECKPOINT_RESTART, &err) < 0) {
         h->losses++;
         log_error("checkpoint failed", "error=%s", log_quote_str(err.text));
     }
     int64_t worked = began - h->checkpointed_us;
-    h->checkpointed_us = clock_work_us();
+    h->checkpointed_us = clock_real_us();
     if (h->checkpointed_us - began > worked && h->checkpoint_bytes < CHECKPOINT_MOST) {
         h->checkpoint_bytes *= 2;
     } else if (h->checkpointed_us - began < worked / 4 && h->checkpoint_bytes > CHECKPOINT_LEAST) {
