@@ -12,7 +12,7 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 
-enum { NODES_MAX = 16, LOOK_MS = 100, LOOK_TEST_MS = 2 };
+enum { NODES_MAX = 16, LOOK_MS = 100 };
 
 struct reached {
     uint64_t node, seq;
@@ -212,6 +212,9 @@ void ack_reached(struct ack *a, uint64_t node, uint64_t seq)
     }
     pay(a, clock_mono_ms());
     struct ack_wait *list = take_reached(a);
+    if (!a->in_step && mode_of(a) != ACK_LOCAL) {
+        pthread_cond_signal(&a->wake); /* this may have been all that it lacked */
+    }
     pthread_mutex_unlock(&a->mutex);
     answer(list);
 }
@@ -326,17 +329,15 @@ static void look(struct ack *a)
     }
 }
 
-static int64_t rest_us(const struct ack *a)
+/* When to look again, in us of the clock. */
+static int64_t next_look(const struct ack *a)
 {
-    if (clock_is_test()) {
-        return LOOK_TEST_MS * 1000;
+    if (mode_of(a) == ACK_LOCAL && a->first == NULL) {
+        return INT64_MAX;
     }
-    int64_t most = mode_of(a) == ACK_LOCAL && a->first == NULL ? HEARTBEAT_EVERY_MS : LOOK_MS;
-    if (a->first != NULL) {
-        int64_t left = a->first->began_ms + config_now(a->cfg)->replica_ack_timeout_ms - clock_mono_ms();
-        most = left < 1 ? 1 : left < most ? left : most;
-    }
-    return most * 1000;
+    int64_t at_ms = clock_mono_ms() + LOOK_MS;
+    int64_t over_ms = a->first != NULL ? a->first->began_ms + config_now(a->cfg)->replica_ack_timeout_ms : INT64_MAX;
+    return (over_ms < at_ms ? over_ms : at_ms) * 1000;
 }
 
 static void *ack_main(void *arg)
@@ -345,8 +346,7 @@ static void *ack_main(void *arg)
     heartbeat_begin(&a->heartbeat, "ack");
     pthread_mutex_lock(&a->mutex);
     while (!a->stop) {
-        clock_cond_wait_real_us(&a->wake, &a->mutex, rest_us(a));
-        heartbeat_now(&a->heartbeat);
+        heartbeat_wait(&a->heartbeat, &a->wake, &a->mutex, next_look(a));
         look(a);
     }
     pthread_mutex_unlock(&a->mutex);

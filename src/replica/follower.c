@@ -147,7 +147,7 @@ static int follow(struct follower *f, struct err *err)
             return rc;
         }
         if (!sent) {
-            sent_us = clock_real_us();
+            sent_us = clock_mono_us();
             rc = send_fetch(f, f->cursor.run, f->cursor.seq, err);
         }
         if (rc < 0 || (rc = read_fetched(f, &got, err)) < 0) {
@@ -155,7 +155,7 @@ static int follow(struct follower *f, struct err *err)
         }
         sent = got.n > 0 && got.to < got.last;
         if (sent) {
-            next_us = clock_real_us();
+            next_us = clock_mono_us();
             if ((rc = send_fetch(f, got.run, (uint64_t)got.to, err)) < 0) {
                 return rc;
             }
@@ -301,7 +301,7 @@ void follower_free(struct follower *f)
 static int64_t age_ms(const struct follower *f)
 {
     int64_t level = atomic_load(&f->level_us);
-    return level == 0 ? -1 : (clock_real_us() - level) / 1000;
+    return level == 0 ? -1 : (clock_mono_us() - level) / 1000;
 }
 
 void follower_look(const struct follower *f, struct follower_state *out)

@@ -37,7 +37,7 @@ struct follower {
     pthread_t thread;
     bool started;
     _Atomic bool stop;
-    _Atomic int64_t level_us; /* when it was level last; 0: never */
+    _Atomic int64_t level_us; /* clock_mono_us(): when it was level last; 0: never */
 
     /* The thread's. */
     struct store_reader *reader;

@@ -117,7 +117,7 @@ int follower_siblings(struct follower *f, char out[FEEDER_REPLICAS_MAX][NODE_ADD
 void siblings_skip(struct follower *f)
 {
     char name[FEED_NAME_MAX];
-    int64_t now = clock_real_us();
+    int64_t now = clock_mono_us();
     if (f->n_siblings == 0 || now - f->skipped_us < SKIP_MS * 1000) {
         return;
     }

@@ -86,14 +86,14 @@ static void run_check(struct accounts *a, struct login_check *check)
     answer(a, check, set, account, NULL);
 }
 
-/* The first that is due, or NULL; *wait_ms then says for how long. */
-static struct login_check *take_due(struct accounts *a, int64_t *wait_ms)
+/* The first that is due, or NULL; *until_us then says when the next one is. */
+static struct login_check *take_due(struct accounts *a, int64_t *until_us)
 {
     int64_t now = clock_mono_ms();
-    *wait_ms = HEARTBEAT_EVERY_MS;
+    *until_us = INT64_MAX;
     for (struct login_check **at = &a->first, *check; (check = *at) != NULL; at = &check->next) {
         if (check->at.due_ms > now) {
-            *wait_ms = check->at.due_ms - now < *wait_ms ? check->at.due_ms - now : *wait_ms;
+            *until_us = check->at.due_ms * 1000 < *until_us ? check->at.due_ms * 1000 : *until_us;
             continue;
         }
         *at = check->next;
@@ -106,11 +106,10 @@ static struct login_check *take_due(struct accounts *a, int64_t *wait_ms)
 static struct login_check *next_check(struct accounts *a)
 {
     struct login_check *check = NULL;
-    int64_t wait_ms;
+    int64_t until_us;
     pthread_mutex_lock(&a->lock);
-    while (!a->stop && (check = take_due(a, &wait_ms)) == NULL) {
-        heartbeat_now(&a->heartbeat);
-        clock_cond_wait_real(&a->wake, &a->lock, wait_ms);
+    while (!a->stop && (check = take_due(a, &until_us)) == NULL) {
+        heartbeat_wait(&a->heartbeat, &a->wake, &a->lock, until_us);
     }
     a->at_hand = check;
     pthread_mutex_unlock(&a->lock);
