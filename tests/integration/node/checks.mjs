@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 
 export async function check(name, run) {
-  const patience = setTimeout(() => { throw new Error(`${name}: no end after 30 s`); }, 30000);
+  const patience = setTimeout(() => { throw new Error(`${name}: no end after 120 s`); }, 120000);
   try {
     await run();
     console.log(`ok ${name}`);

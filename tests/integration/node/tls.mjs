@@ -19,7 +19,7 @@ async function ask({ at = address, ca = 'ca', certificate, name = 'localhost' })
   });
   try {
     return await new Promise((resolve, reject) => {
-      unseen.Filter({ user: 'tls', items: ['a'], reply: 'INDEXES' }, { deadline: Date.now() + 5000 },
+      unseen.Filter({ user: 'tls', items: ['a'], reply: 'INDEXES' }, { deadline: Date.now() + 60000 },
         (error, reply) => (error ? reject(error) : resolve(reply.indexes)));
     });
   } finally {

@@ -4,7 +4,7 @@ require_once 'Predis/autoload.php'; // Debian's; with Composer: vendor/autoload.
 Predis\Autoloader::register();
 $port = getenv('PORT') ?: 7979;
 $writing = new Predis\Client("tcp://127.0.0.1:$port?read_write_timeout=5");
-$asking = new Predis\Client("tcp://127.0.0.1:$port?read_write_timeout=0.2");
+$asking = new Predis\Client("tcp://127.0.0.1:$port?read_write_timeout=2");
 
 function run($on, ...$words)
 {

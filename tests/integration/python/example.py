@@ -11,7 +11,7 @@ unseen.Played(pb.RecordRequest(user="grpcio:u1", items=["a"]), timeout=5)
 
 candidates = ["a", "b", "c"]  # recalled
 request = pb.FilterRequest(user="grpcio:u1", items=candidates, reply=pb.FilterRequest.INDEXES)
-left = unseen.Filter(request, timeout=0.2).indexes
+left = unseen.Filter(request, timeout=2).indexes
 ranked = [candidates[i] for i in left]  # your ranking
 sent = ranked[:1]
 unseen.Delivered(pb.RecordRequest(user="grpcio:u1", items=sent), timeout=5)

@@ -18,7 +18,7 @@ func main() {
 	}
 	ctx := context.Background()
 	writing := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: 5 * time.Second})
-	asking := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: 200 * time.Millisecond})
+	asking := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: 2 * time.Second})
 
 	if err := writing.Do(ctx, "PLAYED", "go-redis:u1", "a").Err(); err != nil {
 		log.Fatal(err)

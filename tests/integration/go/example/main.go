@@ -33,7 +33,7 @@ func main() {
 	}
 
 	candidates := []string{"a", "b", "c"} // recalled
-	asking, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	asking, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	reply, err := unseen.Filter(asking,
 		&pb.FilterRequest{User: user, Items: candidates, Reply: pb.FilterRequest_INDEXES})

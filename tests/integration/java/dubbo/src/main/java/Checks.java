@@ -73,7 +73,7 @@ public class Checks {
         ReferenceConfig<Unseen> reference = new ReferenceConfig<>();
         reference.setInterface(Unseen.class);
         reference.setProxy(CommonConstants.NATIVE_STUB);
-        reference.setTimeout(10000);
+        reference.setTimeout(60000);
         reference.setRetries(0);
         return reference;
     }
@@ -112,7 +112,7 @@ public class Checks {
             calls.add(unseen.filterAsync(large("dubbo:l" + i)));
         }
         for (CompletableFuture<FilterReply> call : calls) {
-            same(call.get(30, TimeUnit.SECONDS).getBitmap().size(), 1250);
+            same(call.get(120, TimeUnit.SECONDS).getBitmap().size(), 1250);
         }
     }
 
@@ -150,9 +150,9 @@ public class Checks {
         }
         plays.onCompleted();
         for (int i = 1; i <= 500; i++) {
-            same(replies.poll(30, TimeUnit.SECONDS), RecordReply.newBuilder().setCount(1).setTag(i).build());
+            same(replies.poll(120, TimeUnit.SECONDS), RecordReply.newBuilder().setCount(1).setTag(i).build());
         }
-        same(replies.poll(30, TimeUnit.SECONDS), "completed");
+        same(replies.poll(120, TimeUnit.SECONDS), "completed");
     }
 
     static void errors() throws Exception {
@@ -167,7 +167,7 @@ public class Checks {
         ReferenceConfig<Plain> reference = new ReferenceConfig<>();
         reference.setInterface(Plain.class);
         reference.setUrl("tri://" + address + "/unseen.v1.Unseen");
-        reference.setTimeout(10000);
+        reference.setTimeout(60000);
         reference.setRetries(0);
         reference.setCheck(false);
         refused("stub", () -> reference.get().filter("dubbo:p"));
@@ -181,14 +181,14 @@ public class Checks {
             calls.add(unseen.filterAsync(ask("dubbo:c" + i, "a", "b").build()));
         }
         for (CompletableFuture<FilterReply> call : calls) {
-            same(call.get(30, TimeUnit.SECONDS).getBitmap().byteAt(0), (byte) 0xc0);
+            same(call.get(120, TimeUnit.SECONDS).getBitmap().byteAt(0), (byte) 0xc0);
         }
     }
 
     /** The address comes from ZooKeeper alone. */
     static void throughRegistry(String zookeeper) {
         RegistryConfig registry = new RegistryConfig("zookeeper://" + zookeeper);
-        registry.setTimeout(30000);
+        registry.setTimeout(60000);
         ReferenceConfig<Unseen> reference = reference();
         reference.setRegistry(registry);
         reference.setProtocol("tri");

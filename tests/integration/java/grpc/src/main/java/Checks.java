@@ -89,7 +89,7 @@ public class Checks {
         }
 
         Object next() throws InterruptedException {
-            return queue.poll(30, TimeUnit.SECONDS);
+            return queue.poll(120, TimeUnit.SECONDS);
         }
     }
 
@@ -169,7 +169,7 @@ public class Checks {
             calls.add(UnseenGrpc.newFutureStub(channel).filter(ask("java:c" + i, "a", "b").build()));
         }
         for (var call : calls) {
-            same(call.get(30, TimeUnit.SECONDS).getBitmap().byteAt(0), (byte) 0xc0);
+            same(call.get(120, TimeUnit.SECONDS).getBitmap().byteAt(0), (byte) 0xc0);
         }
     }
 
