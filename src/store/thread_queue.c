@@ -116,6 +116,21 @@ bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms)
     return wait_for(queue, real_ms, false);
 }
 
+bool thread_queue_wait_until(struct thread_queue *queue, int64_t mono_us)
+{
+    int64_t beat_us = clock_mono_us() + HEARTBEAT_EVERY_MS * 1000;
+    heartbeat_now(&queue->heartbeat);
+    pthread_mutex_lock(&queue->mutex);
+    if (!is_wanted(queue)) {
+        clock_cond_wait_until(&queue->wake, &queue->mutex, mono_us < beat_us ? mono_us : beat_us);
+    }
+    bool stop = queue->stop;
+    queue->woken = false;
+    pthread_mutex_unlock(&queue->mutex);
+    heartbeat_now(&queue->heartbeat);
+    return stop;
+}
+
 bool thread_queue_stopped(struct thread_queue *queue)
 {
     heartbeat_now(&queue->heartbeat);

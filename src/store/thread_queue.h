@@ -37,7 +37,10 @@ struct store_message *thread_queue_take(struct thread_queue *queue);
  */
 bool thread_queue_wait(struct thread_queue *queue, int64_t real_ms);
 
-/* The same with a test clock, too: for waiting on another process. */
+/* The same until clock_mono_us() is mono_us, or earlier: an advance wakes it. */
+bool thread_queue_wait_until(struct thread_queue *queue, int64_t mono_us);
+
+/* Waits for real time with a test clock, too: for another process. */
 bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms);
 bool thread_queue_stopped(struct thread_queue *queue);
 

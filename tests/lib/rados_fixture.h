@@ -2,6 +2,10 @@
 #ifndef UNSEEN_TESTS_RADOS_FIXTURE_H
 #define UNSEEN_TESTS_RADOS_FIXTURE_H
 
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "tests/lib/pool_fixture.h"
 
 enum { NODES = 3 };
@@ -27,9 +31,12 @@ int record_code(struct store_fixture *f, const char *user, const char *item, cha
 void log_from_here(void);
 bool logged(const char *words);
 
-/* Until the condition holds, in real time. */
-#define RADOS_UNTIL(condition)                                                                                         \
+/* Until the condition holds, while the clock stands; and while a tenth of a second passes with each look. */
+#define RADOS_UNTIL(condition) RADOS_LOOK(condition, 0)
+#define RADOS_IN_TIME(condition) RADOS_LOOK(condition, 100)
+#define RADOS_LOOK(condition, ms)                                                                                      \
     for (time_t until_ = time(NULL) + 120; !(condition); usleep(1000)) {                                               \
+        clock_test_advance(ms);                                                                                        \
         if (time(NULL) > until_) {                                                                                     \
             fail_msg("not so: %s", #condition);                                                                        \
         }                                                                                                              \

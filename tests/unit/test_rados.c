@@ -598,7 +598,13 @@ static void a_full_cluster_takes_forgets(void **state)
     play(f, "u", "a");
     play(f, "v", "a");
     memory_pool_full(c->pool, true);
-    assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_FULL); /* given up, once it is known */
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    add(&batch, STORE_PLAY, START, "u", "b");
+    f->store->ops->record(f->store, &batch);
+    RADOS_IN_TIME(is_raised(&done)); /* given up, once it is known */
+    assert_int_equal(batch.err.code, ERR_FULL);
+    buf_free(&batch.bytes);
     assert_int_equal(f->store->ops->refusal(f->store, &err), ERR_FULL);
     assert_int_equal(stats(f).rados_full, 1);
     assert_int_equal(record_code(f, "u", "c", text, sizeof text), ERR_FULL); /* at once */
@@ -610,6 +616,7 @@ static void a_full_cluster_takes_forgets(void **state)
     assert_false(known(f, "v"));
     memory_pool_full(c->pool, false);
     while (f->store->ops->refusal(f->store, &err) < 0) { /* looks each second */
+        clock_test_advance(100);
         call(f, f->store->ops->tick, NULL);
     }
     assert_int_equal(stats(f).rados_full, 0);

@@ -55,13 +55,14 @@ static void another_one_connects(void **state)
             buf_free(&plays[i].batch.bytes);
         }
         memory_pool_hold(c->pool, 0);
-        RADOS_UNTIL(record_code(f, "u", "b", text, sizeof text) == 0);
-        RADOS_UNTIL(f->store->ops->refusal(f->store, &err) == 0); /* the hook runs once operations go to the new one */
-        RADOS_UNTIL(stats(f).reconnects == (uint64_t)round + 1);
+        RADOS_IN_TIME(record_code(f, "u", "b", text, sizeof text) == 0);
+        RADOS_IN_TIME(f->store->ops->refusal(f->store, &err) ==
+                      0); /* the hook runs once operations go to the new one */
+        RADOS_IN_TIME(stats(f).reconnects == (uint64_t)round + 1);
         assert_true(seen(f, "u", "a") && seen(f, "u", "b"));
     }
     assert_int_equal(stats(f).staged_bytes, 0);
-    RADOS_UNTIL(stats(f).queue_messages == 0);
+    RADOS_IN_TIME(stats(f).queue_messages == 0);
 }
 
 /* Questions too, and a forget; the walk and its list of objects go on with the new client. */
@@ -75,9 +76,9 @@ static void everything_goes_on(void **state)
     memory_pool_fence(c->pool);
     assert_int_equal(load(f, f->reader, "u", &view, &err), ERR_IO);
     assert_non_null(strstr(err.text, "blocklisted"));
-    RADOS_UNTIL(load(f, f->reader, "u", &view, &err) == 0);
+    RADOS_IN_TIME(load(f, f->reader, "u", &view, &err) == 0);
     assert_true(in_view(&view, "a"));
-    RADOS_UNTIL(stats(f).reconnects == 1);
+    RADOS_IN_TIME(stats(f).reconnects == 1);
     assert_int_equal(forget(f, "u", NULL), 1);
     assert_int_equal(rados_store_walk(f->store, &err), 0);
     assert_false(known(f, "u"));
@@ -95,11 +96,11 @@ static void another_pool_is_none(void **state)
     memory_pool_fence(c->pool);
     uint64_t before = memory_pool_operations(c->pool, MEMORY_POOL_READS);
     assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_IO);
-    RADOS_UNTIL(memory_pool_operations(c->pool, MEMORY_POOL_READS) > before + 1); /* tried twice */
+    RADOS_IN_TIME(memory_pool_operations(c->pool, MEMORY_POOL_READS) > before + 1); /* tried twice */
     assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_IO);
     assert_int_equal(stats(f).reconnects, 0);
     memory_pool_put(c->pool, LAYOUT_META, "seed", slice_of(seed, LAYOUT_HEX));
-    RADOS_UNTIL(record_code(f, "u", "b", text, sizeof text) == 0);
+    RADOS_IN_TIME(record_code(f, "u", "b", text, sizeof text) == 0);
     assert_true(seen(f, "u", "a"));
 }
 
@@ -114,9 +115,9 @@ static void a_judgement_that_fails(void **state)
     fault(c, MEMORY_POOL_READS, LAYOUT_META, CLUSTER_LATE);
     memory_pool_fence(c->pool);
     assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_IO);
-    RADOS_UNTIL(record_code(f, "u", "b", text, sizeof text) == 0);
+    RADOS_IN_TIME(record_code(f, "u", "b", text, sizeof text) == 0);
     assert_true(logged("can't connect to RADOS anew"));
-    RADOS_UNTIL(stats(f).reconnects == 1);
+    RADOS_IN_TIME(stats(f).reconnects == 1);
     assert_true(stats(f).rados_errors > 0);
     assert_true(seen(f, "u", "a") && seen(f, "u", "b"));
 }

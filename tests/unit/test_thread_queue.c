@@ -10,10 +10,11 @@
 
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "store/thread_queue.h"
 
 #define HOUR_US INT64_C(3600000000)
-enum { STUCK_S = 30, BATCHES = 5000 };
+enum { STUCK_S = 30, BATCHES = 5000, ADVANCES = 300 };
 
 static struct thread_queue box;
 
@@ -142,6 +143,34 @@ static void gathering_ends_with_the_last_one(void **state)
     free(batches);
 }
 
+static void *advance(void *arg)
+{
+    clock_test_advance(3600 * 1000);
+    return arg;
+}
+
+/* The last: it starts the test clock. */
+static void an_advance_ends_the_wait(void **state)
+{
+    (void)state;
+    clock_test_start(1000);
+    for (int i = 0; i < ADVANCES; i++) {
+        pthread_t thread;
+        int64_t until_us = clock_mono_us() + HOUR_US;
+        assert_int_equal(pthread_create(&thread, NULL, advance, NULL), 0);
+        while (clock_mono_us() < until_us) {
+            assert_false(thread_queue_wait_until(&box, until_us));
+        }
+        pthread_join(thread, NULL);
+    }
+    struct store_batch batch = batch_of(1);
+    put(&batch);
+    assert_false(thread_queue_wait_until(&box, INT64_MAX));
+    assert_ptr_equal(thread_queue_take(&box), &batch);
+    thread_queue_stop(&box);
+    assert_true(thread_queue_wait_until(&box, INT64_MAX));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +178,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gathering_ends_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(gathering_has_a_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(gathering_ends_with_the_last_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_advance_ends_the_wait, setup, teardown),
     };
     alarm(STUCK_S);
     return cmocka_run_group_tests(tests, NULL, NULL);

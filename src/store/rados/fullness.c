@@ -60,7 +60,7 @@ static void unlink_write(struct shard *shard, struct update *u)
 int fullness_write(struct update *u)
 {
     struct shard *shard = shard_of(u);
-    u->begun_us = clock_real_us();
+    u->begun_us = clock_mono_us();
     pthread_mutex_lock(&shard->mutex);
     u->newer = NULL;
     u->older = shard->newest;
@@ -163,7 +163,7 @@ static bool somebody_waits(struct fullness *room, int64_t now)
 void fullness_look(struct rados_store *s)
 {
     struct fullness *room = s->fullness;
-    int64_t now = clock_real_us();
+    int64_t now = clock_mono_us();
     if (now - room->looked_us < PATIENCE_US || atomic_load(&room->probing)) {
         return;
     }

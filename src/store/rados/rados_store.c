@@ -148,7 +148,7 @@ int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const c
         pthread_mutex_lock(&s->mutex);
         s->down.code = err->code;
         hide_ids_copy(s->down.text, sizeof s->down.text, err->text);
-        s->down_us = clock_real_us();
+        s->down_us = clock_mono_us();
         s->down_fenced = op->result == CLUSTER_FENCED;
         pthread_mutex_unlock(&s->mutex);
     }
@@ -206,7 +206,7 @@ static void *run(void *arg)
     bool stop = false;
     heartbeat_begin(&s->queue.heartbeat, "rados");
     while (!stop) {
-        stop = thread_queue_wait_real(&s->queue, LOOK_EVERY_MS); /* the cluster has no test clock */
+        stop = thread_queue_wait_until(&s->queue, clock_mono_us() + LOOK_EVERY_MS * 1000);
         work(s);
         pool_clock_look(s);
         fullness_look(s);
@@ -268,7 +268,7 @@ static int store_refusal(struct store *base, struct err *err)
 {
     struct rados_store *s = rados_of(base);
     pthread_mutex_lock(&s->mutex);
-    bool down = s->down.code < 0 && clock_real_us() - s->down_us < DOWN_US;
+    bool down = s->down.code < 0 && clock_mono_us() - s->down_us < DOWN_US;
     int result = down ? err_set(err, s->down.code, "%s", s->down.text) : 0;
     pthread_mutex_unlock(&s->mutex);
     result = result < 0 ? result : fullness_refusal(s, err);

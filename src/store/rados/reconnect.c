@@ -73,7 +73,7 @@ static void note_fenced(struct client *client)
     first = !client->fenced && client == c->current;
     client->fenced = true;
     if (first) {
-        int64_t now_us = clock_real_us();
+        int64_t now_us = clock_mono_us();
         c->delay_ms = now_us - c->connected_us >= WELL_US ? 0 : c->delay_ms;
         c->next_us = now_us + c->delay_ms * 1000;
         pthread_cond_broadcast(&c->changed);
@@ -269,7 +269,7 @@ static void connect_anew(struct cluster *c)
     }
     heartbeat_now(&c->heartbeat);
     pthread_mutex_lock(&c->mutex);
-    int64_t now_us = clock_real_us();
+    int64_t now_us = clock_mono_us();
     c->delay_ms = backoff_next(c->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
     c->next_us = now_us + c->delay_ms * 1000;
     if (fresh != NULL) {
@@ -311,10 +311,9 @@ static void *run(void *arg)
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
         struct client *idle = take_retired(c);
-        bool due = c->current->fenced && clock_real_us() >= c->next_us;
+        bool due = c->current->fenced && clock_mono_us() >= c->next_us;
         if (idle == NULL && !due) {
-            clock_cond_wait_real(&c->changed, &c->mutex, HEARTBEAT_EVERY_MS / 2);
-            heartbeat_now(&c->heartbeat);
+            heartbeat_wait(&c->heartbeat, &c->changed, &c->mutex, c->current->fenced ? c->next_us : INT64_MAX);
             continue;
         }
         pthread_mutex_unlock(&c->mutex);
@@ -384,7 +383,7 @@ int reconnect_open(const struct cluster_ops *inner, const struct cluster_options
         free_cluster(c);
         return result;
     }
-    c->connected_us = clock_real_us();
+    c->connected_us = clock_mono_us();
     int code = pthread_create(&c->thread, NULL, run, c);
     if (code != 0) {
         client_end(c->current);
