@@ -103,6 +103,7 @@ static bool start_with_fault(struct store_fixture *f, const struct vfs_rule *fau
     return met;
 }
 
+/* Where all later operations fail, too, one start is much like the next: each third. */
 static void starts_with_faults(struct store_fixture *f, unsigned ops, bool sticky)
 {
     static const char *const files[] = {"history.db", "staging.db"};
@@ -110,7 +111,7 @@ static void starts_with_faults(struct store_fixture *f, unsigned ops, bool stick
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct vfs_rule fault = {.ops = ops, .file = files[i], .nth = 0, .sticky = sticky, .action = VFS_EIO};
         do {
-            fault.nth += fault.nth == 0 ? 1 : test_stride();
+            fault.nth += fault.nth == 0 ? 1 : sticky ? 3 * test_stride() : test_stride();
             starts++;
         } while (start_with_fault(f, &fault, &failed, &wrong));
     }

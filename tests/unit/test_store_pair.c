@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/sqlite/state.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
 /* --- files --- */
@@ -712,7 +713,7 @@ static void test_first_start_cut_short(void **state)
     static const char *const files[] = {"staging", "history"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         bool whole = false;
-        for (uint64_t nth = 1; !whole; nth++) {
+        for (uint64_t nth = 1; !whole; nth += test_stride()) {
             use_new_folder(f);
             rule(VFS_CHANGE | VFS_OPEN, files[i], nth, true, VFS_EIO);
             vfs_fault_freeze(false);
