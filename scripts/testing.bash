@@ -79,7 +79,8 @@ run_pytest() {
     [ "$pytest_side_by_side" -eq 1 ] || set -- -n "$pytest_side_by_side" --dist "$pytest_dist" "$@"
     local base=$folder/pytest
     if [ "$pytest_fast" -gt 0 ] && has_memory "$pytest_fast"; then
-        fast=$(mktemp -d /dev/shm/unseen.XXXXXX) && base=$fast/pytest
+        # A short name: some errors that name files are cut at 320 bytes.
+        fast=$(mktemp -d /dev/shm/uXXX) && base=$fast/pytest
     fi
     # What pytest makes of the tests' sources is kept, for each process and each run of it needs all of them.
     UNSEEN_BUILD=$folder UNSEEN_DISK=${TMPDIR:-/tmp} TMPDIR=${fast:-${TMPDIR:-/tmp}} \

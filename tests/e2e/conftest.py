@@ -53,7 +53,25 @@ def run(*args, check=True, **kwargs):
         raise AssertionError(f"unseen {args}: exit {result.returncode}\n{result.stdout!r}\n{result.stderr!r}")
     return result
 
+
+
+def until(wanted, said=lambda: ""):
+    """What wanted() answers once that is something. It is asked soon first, then less often. This is the only place that
+    gives up, and none waits for long but to fail: an assert in wanted() ends it sooner."""
+    deadline, pause = time.monotonic() + PATIENCE, 0.001
+    while not (got := wanted()):
+        assert time.monotonic() < deadline, said()
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.05)
+    return got
+
+
 SECTIONS = ("legacy_", "kafka_", "registry_", "replica_", "front_")
+
+
+def is_late(error):
+    """The store, or the second tier, which has 50 ms."""
+    return "not answered within question_timeout" in str(error) or "no whole answer for" in str(error)
 
 
 def in_time(ask, hopeless=lambda: False):
@@ -64,7 +82,7 @@ def in_time(ask, hopeless=lambda: False):
         try:
             return ask()
         except RespError as e:
-            if hopeless() or "not answered within question_timeout" not in str(e) or time.monotonic() > deadline:
+            if hopeless() or not is_late(e) or time.monotonic() > deadline:
                 raise
 
 
@@ -87,6 +105,7 @@ class Server:
         self.log_path = self.folder / "log"
         self.clock = clock
         self.process = None
+        self.log_thread = None
         options.setdefault("min_free", "0")
         options.setdefault("workers", "2")
         options.setdefault("timezone", "UTC")
@@ -124,22 +143,20 @@ class Server:
 
     def start(self):
         self.spawn()
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the server ended with {self.process.returncode}\n{self.log()}")
-            if "accounts" in self.options and self.is_ready():
-                return self
-            try:
-                with self.client() as c:
-                    if "requirepass" in self.options:
-                        c.command("AUTH", self.options["requirepass"])
-                    if c.command("PING") == b"PONG" and self.is_ready():
-                        return self
-            except (OSError, RespError, Closed):
-                pass
-            time.sleep(0.01)
-        raise AssertionError(f"the server does not answer\n{self.log()}")
+        until(self.answers, lambda: f"the server does not answer\n{self.log()}")
+        return self
+
+    def answers(self):
+        assert self.process.poll() is None, f"the server ended with {self.process.returncode}\n{self.log()}"
+        if "accounts" in self.options:
+            return self.is_ready()
+        try:
+            with self.client() as c:
+                if "requirepass" in self.options:
+                    c.command("AUTH", self.options["requirepass"])
+                return c.command("PING") == b"PONG" and self.is_ready()
+        except (OSError, RespError, Closed):
+            return False
 
     def is_ready(self):
         """PING is answered a moment before the folder names who serves it and the log says where."""
@@ -163,10 +180,15 @@ class Server:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def log_thread_works(self):
-        for task in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+        if self.log_thread and self.log_thread[0] == self.process.pid:
+            tasks = [self.log_thread[1]]
+        else:
+            tasks = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        for task in tasks:
             with contextlib.suppress(OSError):  # it has ended
                 name, _, rest = task.read_text(errors="replace").partition("(")[2].rpartition(")")
                 if name == "log":
+                    self.log_thread = (self.process.pid, task)
                     return rest.split()[0] not in "ST"  # stopped, as all of it is
         return False
 
@@ -207,13 +229,11 @@ class Server:
 
 def http_url(server):
     """As the log says; of a server that was started again, the last one."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = re.findall(r'listening address="(http://[^"]*)"', server.log())
-        if len(found) == server.log().count(" unseen version="):
-            return found[-1]
-        time.sleep(0.01)
-    raise AssertionError(server.log())
+    def found():
+        urls = re.findall(r'listening address="(http://[^"]*)"', log := server.log())
+        return urls if len(urls) == log.count(" unseen version=") else []
+
+    return until(found, server.log)[-1]
 
 
 @pytest.fixture

@@ -1,21 +1,13 @@
 """The Redis that users come from: a real redis-server that is killed, stopped and refuses, and what tests ask of it."""
 import shutil
 import subprocess
-import time
 
-from conftest import PATIENCE
+from conftest import until as wait
 from resp import Client, Closed, RespError
 from standstill import freeze, thaw
 
 REDIS = shutil.which("redis-server")
 PATIENT = "1min"  # a legacy_timeout for what it is to answer, however slow the machine
-
-
-def wait(condition, said=lambda: ""):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.01)
 
 
 class OldRedis:

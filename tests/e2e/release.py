@@ -15,9 +15,8 @@ import re
 import sys
 import tarfile
 import tempfile
-import time
 
-from conftest import DAY, HOUR, PATIENCE, REPO, START, Server, run
+from conftest import DAY, HOUR, REPO, START, Server, run, until
 from resp import flat
 
 RELEASES = REPO / "tests" / "data" / "releases"
@@ -40,14 +39,11 @@ def words_of(ask):
 
 def wait_sealed(server, n):
     """Nights seal in the background."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
+    def sealed():
         with server.client() as c:
-            months = [flat(month) for month in c.command("MONTHS")]
-        if sum(month["state"] == b"sealed" for month in months) >= n:
-            return
-        assert time.monotonic() < deadline, (months, server.log())
-        time.sleep(0.01)
+            return sum(flat(month)["state"] == b"sealed" for month in c.command("MONTHS"))
+
+    until(lambda: sealed() >= n, server.log)
 
 
 def fill(server):

@@ -9,12 +9,11 @@ import shutil
 import sqlite3
 import stat
 import subprocess
-import time
 import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, UNSEEN, http_url, run
+from conftest import PATIENCE, UNSEEN, http_url, run, until
 from resp import Client, RespError, encode
 from test_doors import FREE, TURN, await_log, failed, server_advance
 from test_http import Asker
@@ -488,10 +487,7 @@ def test_a_crowd_comes_back(guarded):
 
 
 def await_failed(known, n):
-    deadline = time.monotonic() + PATIENCE
-    while failed(known) < n:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: failed(known) >= n)
 
 
 def waits(c):

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from conftest import HOUR, PATIENCE, START, UNSEEN, Server, run
-from resp import Closed, RespError, encode
+from conftest import HOUR, PATIENCE, START, UNSEEN, Server, run, until
+from resp import RespError, encode
 from test_crash import Ledger, judge, turn, write
 from test_reload import reload
 
@@ -205,14 +205,10 @@ def test_interrupted_command(large, folder):
     """Ctrl-C ends the command; the server goes on."""
     process = subprocess.Popen([str(UNSEEN), "backup", str(folder / "copy"), "--data", str(large.data)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + PATIENCE
-    while not (folder / "copy").exists():
-        assert time.monotonic() < deadline
+    until((folder / "copy").exists)
     process.send_signal(signal.SIGINT)
     process.wait(PATIENCE)
-    while "backup done" not in large.log():
-        assert time.monotonic() < deadline, large.log()
-        time.sleep(0.01)
+    until(lambda: "backup done" in large.log(), large.log)
     assert run("check", "--data", folder / "copy").returncode == 0
     assert large.stop() == 0
 
@@ -255,10 +251,7 @@ def scheduled(root):
 
 
 def wait_for(condition, server):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, server.log()
-        time.sleep(0.01)
+    until(condition, server.log)
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 import contextlib
 import re
 import socket
-import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, peak_memory
+from conftest import DAY, HOUR, START, peak_memory, until
 from resp import Client, Closed, RespError, encode
 
 LONG = "x" * 256
@@ -243,24 +242,14 @@ def test_before_authentication(make_server):
 def test_max_clients(make_server):
     server = make_server(max_clients="5")
     clients = [server.client()]
-    while b"connected_clients:1\r\n" not in clients[0].command("INFO", "clients"):
-        time.sleep(0.01)  # the connection that start() asked with is still being closed
+    until(lambda: b"connected_clients:1\r\n" in clients[0].command("INFO", "clients"))  # that of start() is still being closed
     clients += [server.client() for _ in range(4)]
     assert [c.command("PING") for c in clients] == [b"PONG"] * 5
     with server.client() as sixth:
         assert "max number of clients" in str(sixth.read())
         assert sixth.at_end()
     clients[0].close()
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            with server.client() as again:
-                if again.command("PING") == b"PONG":
-                    break
-        except (RespError, Closed, OSError):
-            time.sleep(0.01)
-    else:
-        raise AssertionError("a place did not become free")
+    until(server.answers, lambda: "a place did not become free")
     for c in clients:
         c.close()
 

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, REPO, UNSEEN, run
+from conftest import PATIENCE, REPO, UNSEEN, run, until
 from resp import Client, RespError
 from test_accounts import account
 from test_doors import await_log
@@ -313,14 +313,6 @@ def login(address):
 
 def fields(reply):
     return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
-
-
-def until(wanted):
-    deadline = time.monotonic() + PATIENCE
-    while not (got := wanted()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return got
 
 
 def test_who_was_told_tls_never_speaks_plain(folder, network, node, certs, monkeypatch):

@@ -6,11 +6,10 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import time
 
 import pytest
 
-from conftest import PATIENCE, UNSEEN, run
+from conftest import PATIENCE, UNSEEN, run, until
 from test_process import refused
 
 TRIGGER = "CREATE TRIGGER {} AFTER INSERT ON staged_0 BEGIN DELETE FROM staged_0; END"
@@ -103,10 +102,7 @@ def has_open(process, path):
 
 
 def until_open(process, path):
-    deadline = time.monotonic() + PATIENCE
-    while process.poll() is None and not has_open(process, path):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: process.poll() is not None or has_open(process, path))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, PATIENCE, REPO, run
+from conftest import BUILD, PATIENCE, REPO, run, until
 from old_redis import wait
 from resp import Client, Closed, RespError, encode
 from standstill import freeze, thaw
@@ -25,10 +25,8 @@ FREE = 10  # wrong passwords in a row that cost nothing
 
 
 def await_log(server, text):
-    deadline = time.monotonic() + PATIENCE
-    while text not in server.log():
-        assert time.monotonic() < deadline and server.alive(), server.log()
-        time.sleep(0.02)
+    until(lambda: text in server.log() or not server.alive(), server.log)
+    assert text in server.log(), server.log()
 
 
 def stats(server, name, password=None):
@@ -253,11 +251,8 @@ def test_small_requests_while_memory_is_short(make_server):
             s.send(head + b"Content-Length: 4194304\r\n\r\n" + b"x" * 2000000)
         except OSError:
             pass
-    deadline = time.monotonic() + PATIENCE
     with server.client() as c:
-        while b"request_memory_waiting:0\r" in c.command("INFO", "memory"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: b"request_memory_waiting:0\r" not in c.command("INFO", "memory"))
     body = json.dumps({"user": "u", "items": ["a", "b"]}).encode()
     with raw(server) as s:
         s.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -647,10 +642,7 @@ def test_a_stop_is_no_alarm(make_server, monkeypatch):
         assert "stuck" not in server.log()
         with server.client() as c:  # and one that is stuck is still seen
             c.command("DEBUG", "STALL", "stager", 60000)
-        deadline = time.monotonic() + PATIENCE
-        while a.ask("GET", "/healthz")[0] == 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: a.ask("GET", "/healthz")[0] != 200)
     server.kill()
 
 

@@ -3,19 +3,16 @@ import json
 import os
 import shutil
 import subprocess
-import time
 import urllib.request
 
 import pytest
 
-from conftest import DAY, PATIENCE, START, UNSEEN, RespError, Server, http_url, run
+from conftest import DAY, PATIENCE, START, UNSEEN, RespError, Server, http_url, run, until
 
 
 def wait_for(server, condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline and server.alive(), server.log()
-        time.sleep(0.01)
+    until(lambda: condition() or not server.alive(), server.log)
+    assert server.alive(), server.log()
 
 
 def second(server, folder):

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import termios
-import time
 
 import pytest
 
 from conftest import PATIENCE, START, UNSEEN, run
+from conftest import until as until_so
 
 AT = START - 1000
 
@@ -42,11 +42,11 @@ def follow(folder):
 
 
 def until(p, condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
+    def holds():
         assert p.poll() is None, p.said()
-        assert time.monotonic() < deadline, p.said()
-        time.sleep(0.02)
+        return condition()
+
+    until_so(holds, p.said)
 
 
 def unseen(server, user, *items):

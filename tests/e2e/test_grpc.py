@@ -3,11 +3,10 @@ import concurrent.futures
 import queue
 import re
 import threading
-import time
 
 import pytest
 
-from conftest import DAY, PATIENCE, REPO, START, free_port, run
+from conftest import DAY, PATIENCE, REPO, START, free_port, run, until
 from test_http import Asker
 from test_metrics import scrape
 from test_start_early import STALL, go_on, held, stage, taken, told_to_stop
@@ -330,10 +329,7 @@ def test_open_calls_and_connections_come_and_go(server):
         return tuple(int(lines[name]) for name in ("grpc_connections", "grpc_open_calls", "grpc_calls", "grpc_messages"))
 
     def becomes(wanted):
-        deadline = time.monotonic() + PATIENCE
-        while told() != wanted:
-            assert time.monotonic() < deadline, told()
-            time.sleep(0.01)
+        until(lambda: told() == wanted, told)
 
     with server.client() as c:
         with Grpc(server) as calls:

@@ -13,7 +13,7 @@ import urllib.parse
 import jsonschema
 import pytest
 
-from conftest import DAY, PATIENCE, REPO, START, free_port, http_url, peak_memory, run
+from conftest import DAY, PATIENCE, REPO, START, free_port, http_url, peak_memory, run, until
 
 OPENAPI = json.loads((REPO / "etc" / "openapi.json").read_text())
 BODY_MAX = 4 * 1024 * 1024
@@ -648,11 +648,8 @@ def test_clients_that_leave(web, asker):
             s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(text) + text)
             if i % 2:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    deadline = time.monotonic() + PATIENCE
     items = [str(i) for i in range(0, 100, 2)]  # those that left politely were all heard
-    while asker.good("POST", "/v1/unseen", {"user": "u", "items": items})["items"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: not asker.good("POST", "/v1/unseen", {"user": "u", "items": items})["items"])
 
 
 @pytest.mark.threads

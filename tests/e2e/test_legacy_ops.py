@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, free_port, run
+from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, free_port, run, until
 from old_redis import REDIS, OldRedis
 from test_metrics import scrape, scrape_until
 from test_notify import Manager, health
@@ -34,13 +34,6 @@ def silent_redis(folder):
 def info(server, section):
     with server.client() as c:
         return dict(line.split(":", 1) for line in c.command("INFO", section).decode().splitlines() if ":" in line)
-
-
-def until(good, what=lambda: None):
-    deadline = time.monotonic() + PATIENCE
-    while not good():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
 
 
 def migrate(server, *args, code=0):

@@ -1,4 +1,5 @@
 """What the log says of clients: whose connection it was."""
+import contextlib
 import fcntl
 import http.client
 import json
@@ -8,11 +9,10 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 
 import pytest
 
-from conftest import PATIENCE, UNSEEN, Server, http_url
+from conftest import PATIENCE, UNSEEN, Server, http_url, until
 from resp import Closed, RespError
 
 
@@ -23,14 +23,10 @@ def server(make_server):
 
 def line_with(server, *parts):
     """The one line that has all of them, which may take a moment."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = [line for line in server.log().splitlines() if all(part in line for part in parts)]
-        if found:
-            assert len(found) == 1, found
-            return found[0]
-        time.sleep(0.01)
-    raise AssertionError(f"{parts}\n{server.log()}")
+    found = until(lambda: [line for line in server.log().splitlines() if all(part in line for part in parts)],
+                  lambda: f"{parts}\n{server.log()}")
+    assert len(found) == 1, found
+    return found[0]
 
 
 def address_of(sock):
@@ -112,15 +108,13 @@ def test_a_reader_that_stands(folder):
     fcntl.fcntl(stderr, fcntl.F_SETPIPE_SZ, 4096)
     server.process = subprocess.Popen([str(UNSEEN), "serve", "-c", str(server.config)], stderr=stderr)
     os.close(stderr)
+
+    def answers():
+        with contextlib.suppress(OSError, RespError, Closed), server.client() as c:
+            return c.command("SEEN", "u", "a") == [0]
+
     try:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                with server.client() as c:
-                    if c.command("SEEN", "u", "a") == [0]:
-                        break
-            except (OSError, RespError, Closed):
-                time.sleep(0.01)
+        until(answers)
         for i in range(100):  # two lines each: more than the pipe holds
             with server.client() as c:
                 assert c.command("PLAYED", f"user{i}", "a") == 1

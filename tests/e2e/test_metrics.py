@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, REPO, START, run
+from conftest import DAY, HOUR, PATIENCE, REPO, START, run, until
 from resp import RespError, encode, flat
 from test_http import http_port
 
@@ -62,13 +61,7 @@ def scrape(server):
 
 
 def scrape_until(server, good):
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        m = scrape(server)
-        if good(m):
-            return m
-        assert time.monotonic() < deadline, dict(m)
-        time.sleep(0.01)
+    return until(lambda: m if good(m := scrape(server)) else None, lambda: dict(scrape(server)))
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@ import json
 import select
 import socket
 import threading
-import time
 
 import pytest
 
-from conftest import DAY, PATIENCE, START, run
+from conftest import DAY, START, run, until
 from old_redis import REDIS, OldRedis
 from resp import RespError, encode
 from standstill import freeze, thaw
@@ -35,13 +34,7 @@ def status(server):
 
 
 def wait_status(server, good):
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        now = status(server)
-        if good(now):
-            return now
-        assert time.monotonic() < deadline, (now, server.log())
-        time.sleep(0.01)
+    return until(lambda: now if good(now := status(server)) else None, lambda: (status(server), server.log()))
 
 
 def wait_done(server):

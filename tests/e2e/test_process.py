@@ -9,11 +9,10 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, free_port, run
+from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, free_port, run, until
 from resp import Client, Closed, RespError, encode
 
 
@@ -65,8 +64,7 @@ def test_sigterm_under_load_answers_or_loses_nothing(server):
     threads = [threading.Thread(target=load, args=(n,)) for n in range(8)]
     for t in threads:
         t.start()
-    while len(acknowledged) < 500:
-        time.sleep(0.005)
+    until(lambda: len(acknowledged) >= 500)
     assert server.stop() == 0, server.log()
     for t in threads:
         t.join()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import DAY, PATIENCE, START, http_url
+from conftest import DAY, START, http_url, until
 from old_redis import PATIENT, REDIS, OldRedis
 from resp import Closed, encode
 from standstill import freeze, thaw
@@ -234,10 +234,7 @@ def test_a_stopped_redis(make_server, make_old):
         assert c.command("PLAYED", "u", "c") == 1
         reload(server, legacy_timeout=PATIENT)
         thaw(redis.process)
-        deadline = time.monotonic() + PATIENCE
-        while ask(c, "u", "a", "b", "c") != [b"b"]:
-            assert time.monotonic() < deadline, server.log()
-            time.sleep(0.02)
+        until(lambda: ask(c, "u", "a", "b", "c") == [b"b"], server.log)
         for _ in range(50):
             assert ask(c, "u", "a", "b") == [b"b"]
         assert figures(server)["up"] == 1 and status(server)[b"read_through"] == b"on"
@@ -435,10 +432,7 @@ def test_switched_on_and_off(make_server, make_old):
         assert ask(c, "u", "a") == [], "the first question comes through"
         reload(server, legacy_read_through="no")
         assert ask(c, "u", "a") == [b"a"]
-        deadline = time.monotonic() + PATIENCE
-        while calls(redis) and (n := connections(redis)) > 1:
-            assert time.monotonic() < deadline, n
-            time.sleep(0.02)
+        until(lambda: not calls(redis) or connections(redis) <= 1, lambda: connections(redis))
         reload(server, legacy_read_through="yes")
         assert ask(c, "u", "a") == []
 
@@ -460,10 +454,7 @@ def test_an_idle_connection_that_ends(make_server, make_old):
         for _ in range(2):
             before = calls(redis)["zmscore"]
             r.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            deadline = time.monotonic() + PATIENCE
-            while calls(redis)["zmscore"] == before:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: calls(redis)["zmscore"] > before)
             time.sleep(1.1)
         assert ask(c, "u", "a") == []
     assert "read-through waits" not in server.log()
@@ -481,10 +472,7 @@ def test_who_is_asked_about_is_migrated_first(make_server, make_old):
         for user in wanted:
             assert ask(c, user, "a") == []
         c.command("LEGACY", "RESUME")
-        deadline = time.monotonic() + PATIENCE
-        while c.command("LEGACY", "STATE", *wanted) != [b"migrated"] * len(wanted):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: c.command("LEGACY", "STATE", *wanted) == [b"migrated"] * len(wanted))
         assert status(server)[b"migrated"] < 1000, "twelve by chance among the first third: no"
         assert ask(c, wanted[-1], "a", "b") == [b"b"]
 
@@ -513,14 +501,12 @@ def test_while_users_are_migrated(make_server, make_old):
     threads = [threading.Thread(target=asking, args=(i * 100,)) for i in range(4)]
     for t in threads:
         t.start()
-    while len(rounds) < 200:
-        time.sleep(0.01)
+    until(lambda: len(rounds) >= 200 or problems)
     with server.client() as c:
         c.command("LEGACY", "RESUME")
     wait_done(server)
     already = len(rounds)
-    while len(rounds) < already + 200:
-        time.sleep(0.01)
+    until(lambda: len(rounds) >= already + 200 or problems)
     ends.set()
     for t in threads:
         t.join()

@@ -11,7 +11,7 @@ import urllib.parse
 
 import pytest
 
-from conftest import PATIENCE, REPO, Server, free_port, run
+from conftest import PATIENCE, REPO, Server, free_port, run, until
 
 CURL = json.loads(run("version", "--json").stdout)["libcurl"] != "none"
 pytestmark = pytest.mark.skipif(not CURL, reason="built without libcurl")
@@ -146,13 +146,6 @@ def info(server):
         return dict(line.split(":", 1) for line in c.command("INFO", "registry").decode().splitlines() if ":" in line)
 
 
-def wait(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_every_edge_is_registered_and_deregistered(make_server, agent):
     grpc = free_port()
     server = make_server(registry_consul=agent.url, http="127.0.0.1:0", grpc=f"127.0.0.1:{grpc}",
@@ -172,7 +165,7 @@ def test_every_edge_is_registered_and_deregistered(make_server, agent):
     assert (url.scheme, url.netloc, url.path) == ("tri", f"127.0.0.1:{grpc}", "/unseen.v1.Unseen")
     assert query == {"application": "unseen", "category": "providers", "dubbo": "2.0.2", "side": "provider",
                      "interface": "unseen.v1.Unseen"}
-    wait(lambda: info(server)["registry_state"] == "registered")
+    until(lambda: info(server)["registry_state"] == "registered")
     assert info(server)["registry_services"] == "4" and info(server)["registry_errors"] == "0"
     # While it is deregistered it still answers who is connected: that is drained afterwards.
     client, answers = server.client(), []
@@ -184,7 +177,7 @@ def test_every_edge_is_registered_and_deregistered(make_server, agent):
 def test_grpc_check(make_server, agent):
     grpc = free_port()
     server = make_server(registry_consul=agent.url, grpc=f"127.0.0.1:{grpc}", registry_check="grpc", clock=None)
-    wait(lambda: info(server)["registry_state"] == "registered")
+    until(lambda: info(server)["registry_state"] == "registered")
     for service in agent.services.values():
         assert service["Check"]["GRPC"] == f"127.0.0.1:{grpc}" and service["Check"]["GRPCUseTLS"] is False
     n = len(agent.asked)
@@ -218,14 +211,14 @@ def test_an_unhealthy_server_passes_no_check(make_server, agent):
 def test_consul_that_is_away_holds_up_nothing(make_server):
     port = free_port()
     server = make_server(registry_consul=f"http://127.0.0.1:{port}", clock=None)
-    wait(lambda: int(info(server)["registry_errors"]) >= 2)
+    until(lambda: int(info(server)["registry_errors"]) >= 2)
     state = info(server)
     assert state["registry_state"] == "waiting" and str(port) in state["registry_cause"]
     assert server.log().count("the registry is tried again") == 1
     agent = Agent(port)
     try:
         agent.until(lambda: agent.all_are("passing"))
-        wait(lambda: "the registry knows this server" in server.log())
+        until(lambda: "the registry knows this server" in server.log())
     finally:
         agent.close()
 
@@ -244,7 +237,7 @@ def test_token(make_server, agent, folder):
     secret.write_text("wrong-token\n")
     server = make_server(registry_consul=agent.url, registry_token_file=secret, clock=None)
     agent.until(lambda: any(status == 403 for *_, status in agent.asked))
-    wait(lambda: "Permission denied" in info(server)["registry_cause"])
+    until(lambda: "Permission denied" in info(server)["registry_cause"])
     secret.write_text("right-token\n")
     server.process.send_signal(signal.SIGHUP)
     agent.until(lambda: agent.all_are("passing"))
@@ -255,7 +248,7 @@ def test_token(make_server, agent, folder):
 
 def test_another_datacenter(make_server, agent):
     server = make_server(registry_consul=agent.url, registry_datacenter="dc2", clock=None)
-    wait(lambda: "datacenter" in info(server)["registry_cause"])
+    until(lambda: "datacenter" in info(server)["registry_cause"])
     assert not agent.services
 
 

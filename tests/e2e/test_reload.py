@@ -3,11 +3,10 @@ import json
 import re
 import signal
 import threading
-import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, REPO, START, free_port
+from conftest import DAY, HOUR, REPO, START, free_port, until
 from resp import Closed, RespError
 from test_repair import key_of, months_table, spoil
 
@@ -64,13 +63,12 @@ def reload(server, text=None, gone=False, **options):
     else:
         server.config.write_text(text)
     server.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+
+    def answer():
         said = server.log()[before:]
-        if any(end in said and said.endswith("\n") for end in ENDS):
-            return said
-        time.sleep(0.01)
-    raise AssertionError(f"no answer to SIGHUP\n{server.log()}")
+        return said if said.endswith("\n") and any(end in said for end in ENDS) else ""
+
+    return until(answer, lambda: f"no answer to SIGHUP\n{server.log()}")
 
 
 def config(client, name):
@@ -149,9 +147,7 @@ def test_the_command_line_of_the_start_wins(server):
     assert server.stop() == 0
     before = len(server.log())
     server.spawn("--retention", "9", "--port", str(server.port))
-    deadline = time.monotonic() + PATIENCE
-    while "info ready" not in server.log()[before:] and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: "info ready" in server.log()[before:], server.log)
     said = reload(server, retention="12", window="5", listen="127.0.0.1:1")
     assert "changed=1 need_restart=0" in said, said
     with server.client() as c:

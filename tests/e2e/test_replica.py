@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, http_url, run
+from conftest import http_url, run, until
 from partition import CUT, OPEN, Wire
 from resp import Closed, RespError
 from test_cold import disk  # noqa: F401
@@ -25,14 +25,6 @@ def status(server):
         answer = fields(link.command("REPLICA", "STATUS"))
     answer["follower"] = fields(answer["follower"])
     return answer
-
-
-def until(wanted, what):
-    deadline = time.monotonic() + PATIENCE
-    while not (got := wanted()):
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.01)
-    return got
 
 
 def level(primary, replica):
@@ -104,14 +96,14 @@ def test_loaded_users_come_too(pair, folder):
     run("export", export, "--data", primary.data)
     say(primary, "FORGET", "moved")
     file = folder / "plays.csv"
-    file.write_text("".join(f"{int(time.time() * 1000)},bulk{i},item{i}\n" for i in range(3000)))
+    file.write_text("".join(f"{int(time.time() * 1000)},bulk{i},item{i}\n" for i in range(300)))
     run("load", export, "--to", f"127.0.0.1:{primary.port}")
     level(primary, replica)
     assert primary.stop() == 0
     run("import", file, "--data", primary.data)  # nobody serves it: its feed still listens for the replica
     primary.start()
     level(primary, replica)
-    for i in range(0, 3000, 299):
+    for i in range(0, 300, 23):
         assert say(replica, "SEEN", f"bulk{i}", f"item{i}", "other") == [1, 0]
 
 

@@ -3,7 +3,6 @@ answered by the replica."""
 import json
 import struct
 import threading
-import time
 import urllib.request
 
 import pytest

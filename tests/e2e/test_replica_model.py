@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, START, UNSEEN, Server, run
+from conftest import PATIENCE, START, UNSEEN, Server, run, until
 from ledger import Ledger
 from partition import OPEN, SHAPES, Wire
 from resp import Closed, RespError
@@ -145,14 +145,13 @@ class World:
         """All that the primary has recorded is durable on the replica."""
         self.heal()
         self.thaw()
-        deadline = time.monotonic() + PATIENCE
-        while True:
+
+        def level():
             last = fields(self.link(self.primary).command("REPLICA", "STATUS"))["last"]
             mine = fields(fields(self.link(self.replica).command("REPLICA", "STATUS"))["follower"])
-            if mine["applied"] >= last and mine["state"] == b"in step":
-                return
-            assert time.monotonic() < deadline, (last, mine, self.story, self.replica.log()[-3000:])
-            time.sleep(0.01)
+            return mine["applied"] >= last and mine["state"] == b"in step"
+
+        until(level, lambda: (self.story, self.replica.log()[-3000:]))
 
     def answers(self, server):
         out = {}

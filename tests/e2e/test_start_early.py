@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, free_port, run
+from conftest import PATIENCE, free_port, run, until
 from resp import RespError
 
 ROWS = 300000
@@ -73,10 +73,8 @@ def told_to_stop(server, number=signal.SIGTERM):
     said = f"stopping signal={number.name[3:]}"
     heard = server.log().count(said)
     server.process.send_signal(number)
-    deadline = time.monotonic() + PATIENCE
-    while server.log().count(said) == heard:
-        assert time.monotonic() < deadline and server.alive(), server.log()
-        time.sleep(0.01)
+    until(lambda: server.log().count(said) > heard or not server.alive(), server.log)
+    assert server.alive(), server.log()
 
 
 def refused(c, *command):
@@ -242,10 +240,8 @@ def test_more_than_memory_holds(make_server):
             assert taken(c, "PLAYED", "u1", f"new{life}") == 1
             said = server.log().count(flushed)
             go_on(c)
-            deadline = time.monotonic() + PATIENCE
-            while server.log().count(flushed) < said + 2:
-                assert time.monotonic() < deadline and server.alive(), server.log()
-                time.sleep(0.01)
+            until(lambda: server.log().count(flushed) >= said + 2 or not server.alive(), server.log)
+            assert server.alive(), server.log()
             server.process.send_signal(number)
             assert server.process.wait(PATIENCE) in (0, -signal.SIGKILL), server.log()
     left = int(server.sqlite("staging.db", "SELECT count(*) FROM staged"))

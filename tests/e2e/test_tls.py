@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, Server, free_port, run
+from conftest import PATIENCE, Server, free_port, run, until
 from resp import Client
 from test_reload import reload
 
@@ -89,12 +89,7 @@ def connect(port, c, name="localhost"):
 
 
 def wait_for(server, pattern):
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if re.search(pattern, server.log()):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"no {pattern} in the log\n{server.log()}")
+    until(lambda: re.search(pattern, server.log()), lambda: f"no {pattern} in the log\n{server.log()}")
 
 
 def test_clients(tls, certs):
@@ -232,10 +227,7 @@ def test_renewed_without_dropping_anybody(tls, certs, folder):
         shutil.copy(certs["client.key"], key)
         reload(server)
         wait_for(server, "(?s)TLS certificate not read again.*configuration read again")
-        deadline = time.monotonic() + PATIENCE
-        while serial() == first and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert serial() != first, said
+        until(lambda: serial() != first, lambda: said)
         old.sendall(b"PING\r\n")
         assert old.recv(100) == b"+PONG\r\n"
 
@@ -267,9 +259,7 @@ def test_the_old_redis(make_server, certs, folder, mirrored):
                                "--key", certs["client.key"], "-h", "localhost", "-p", str(port), *words],
                               capture_output=True, timeout=PATIENCE).stdout
     try:
-        deadline = time.monotonic() + PATIENCE
-        while cli("PING") != b"PONG\n" and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: cli("PING") == b"PONG\n")
         cli("ZADD", "played:u", str(int(time.time() * 1000) - 1000), "old")
         options = {"legacy_mirror": "yes"} if mirrored else {"legacy_read_through": "yes"}
         server = make_server(clock=None, tls_ca=certs["ca.pem"], tls_cert=certs["client.pem"],
@@ -278,16 +268,11 @@ def test_the_old_redis(make_server, certs, folder, mirrored):
         with server.client() as c:
             if mirrored:
                 c.command("PLAYED", "u", "new")
-                deadline = time.monotonic() + PATIENCE
-                while b"new" not in cli("ZRANGE", "played:u", "0", "-1") and time.monotonic() < deadline:
-                    time.sleep(0.02)
+                until(lambda: b"new" in cli("ZRANGE", "played:u", "0", "-1"))
                 assert cli("ZRANGE", "played:u", "0", "-1") == b"old\nnew\n"
             else:
                 run("migrate", "--scan", "-c", server.config)
-                deadline = time.monotonic() + PATIENCE
-                while c.command("SEEN", "u", "old", "x") != [1, 0] and time.monotonic() < deadline:
-                    time.sleep(0.02)
-                assert c.command("SEEN", "u", "old", "x") == [1, 0], server.log()
+                until(lambda: c.command("SEEN", "u", "old", "x") == [1, 0], server.log)
     finally:
         redis.terminate()
         redis.wait()
