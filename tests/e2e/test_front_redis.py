@@ -267,7 +267,7 @@ def test_a_broken_disk(fronted, disk):  # noqa: F811
     wait_in_step(server)
     disk.freeze("!history.db")
     for user, (items, left) in played().items():
-        assert unseen(server, user, *items) == list(left)
+        assert unseen_in_time(server, user, *items) == list(left)
     assert won(server) >= 5
     assert "can't be read" in health(server)["degraded"]
     with pytest.raises(RespError, match="(?i)history.db.*i/o error"):
@@ -276,7 +276,7 @@ def test_a_broken_disk(fronted, disk):  # noqa: F811
     with pytest.raises(RespError, match="(?i)i/o|disk"):
         say(server, "PLAYED", "u0", "never")
     for user, (items, left) in played().items():
-        assert unseen(server, user, *items) == list(left)
+        assert unseen_in_time(server, user, *items) == list(left)
     disk.thaw()
 
     def takes_plays():
@@ -285,7 +285,7 @@ def test_a_broken_disk(fronted, disk):  # noqa: F811
 
     wait(takes_plays, server.log)
     wait_in_step(server)
-    assert unseen(server, "u0", "a", "again", "x") == ["x"]
+    assert unseen_in_time(server, "u0", "a", "again", "x") == ["x"]
     assert reconcile(server) == 0
 
 
@@ -322,12 +322,12 @@ def test_redis_ends_idle_connections(fronted, disk, redis):  # noqa: F811
     server = fronted()
     broken(server, disk, 20)
     for i in range(10):
-        assert unseen(server, f"u{i}", "a", "x") == ["x"]
+        assert unseen_in_time(server, f"u{i}", "a", "x") == ["x"]
     redis.ask("CONFIG", "SET", "timeout", "1")
     ours = lambda: redis.ask("CLIENT", "LIST", "TYPE", "NORMAL").count(b" addr=") - 1
     wait(lambda: ours() <= 2, said(server))  # the writer's and the keeper's, which are never idle
     for i in range(20):
-        assert unseen(server, f"u{i}", "a", "x") == ["x"]
+        assert unseen_in_time(server, f"u{i}", "a", "x") == ["x"]
     # Each time that a busy machine lets Redis be late, the question under way fails there, and is put there again.
     assert int(figures(server)["hedge_failed"]) <= server.log().count("the second tier is not there")
 
@@ -345,12 +345,12 @@ def test_the_disk_hangs_and_redis_blinks(fronted, disk, redis):  # noqa: F811
     waits = threading.Thread(target=lambda: answers.append(try_play(server, "u0", "waits")))
     waits.start()
     try:
-        assert unseen(server, "u1", "a", "x") == ["x"]
+        assert unseen_in_time(server, "u1", "a", "x") == ["x"]
         epoch = front(server)["epoch"]
         redis.ask("CLIENT", "KILL", "TYPE", "normal")
         wait(lambda: front(server)["epoch"] > epoch and figures(server)["second_tier_up"] == "1", said(server))
         for i in range(2, 20):
-            assert unseen(server, f"u{i}", "a", "x") == ["x"]
+            assert unseen_in_time(server, f"u{i}", "a", "x") == ["x"]
     finally:
         disk.thaw()
         waits.join()
