@@ -51,7 +51,7 @@ static void begin(struct kafka *k, struct claim *c)
 {
     if (!name_all(k, c)) {
         kafka_note_error(k, "out of memory for a claim of partitions");
-        c->next_us = clock_real_us() + AGAIN_US;
+        c->next_us = clock_mono_us() + AGAIN_US;
         return;
     }
     c->generation = k->generation;
@@ -73,10 +73,10 @@ bool claim_partitions(struct kafka *k)
         }
         if (c->ask.call.err.code < 0) {
             kafka_note_error(k, c->ask.call.err.text);
-            c->next_us = clock_real_us() + AGAIN_US;
+            c->next_us = clock_mono_us() + AGAIN_US;
         }
     }
-    if (atomic_load(&c->doing) == CLAIM_NONE && clock_real_us() >= c->next_us) {
+    if (atomic_load(&c->doing) == CLAIM_NONE && clock_mono_us() >= c->next_us) {
         begin(k, c);
     }
     return false;

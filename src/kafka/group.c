@@ -62,7 +62,7 @@ void kafka_pause(struct kafka *k, const char *cause)
     char text[CLIENT_TEXT];
     bool first = k->delay_ms == 0;
     k->delay_ms = backoff_next(k->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
-    k->try_again_us = clock_real_us() + k->delay_ms * 1000;
+    k->try_again_us = clock_mono_us() + k->delay_ms * 1000;
     pthread_mutex_lock(&k->mutex);
     hide_ids_copy(k->cause, sizeof k->cause, cause);
     pthread_mutex_unlock(&k->mutex);
@@ -320,7 +320,7 @@ void group_look(struct kafka *k)
         }
         return;
     }
-    if (!k->paused || clock_real_us() < k->try_again_us) {
+    if (!k->paused || clock_mono_us() < k->try_again_us) {
         return;
     }
     if (g == NULL) {

@@ -103,7 +103,7 @@ bool intake(struct kafka *k, struct partition *p, const struct client_message *m
         return false;
     }
     if (g->begun_us == 0) {
-        g->begun_us = clock_real_us();
+        g->begun_us = clock_mono_us();
     }
     g->counts.messages++;
     p->taken++;

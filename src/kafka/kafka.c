@@ -153,7 +153,7 @@ static void poll_some(struct kafka *k)
         more = more && !k->paused;
     }
     const struct group *g = k->filling;
-    if (!more || g->batch.bytes.len >= GROUP_GOOD || clock_real_us() - g->begun_us > FILL_US) {
+    if (!more || g->batch.bytes.len >= GROUP_GOOD || clock_mono_us() - g->begun_us > FILL_US) {
         group_hand_in(k);
     }
 }
@@ -162,7 +162,7 @@ static void poll_some(struct kafka *k)
 static void look_for_brokers(struct kafka *k)
 {
     char text[CLIENT_TEXT];
-    int64_t now_us = clock_real_us();
+    int64_t now_us = clock_mono_us();
     if (!k->connected && now_us >= k->next_reach_us) {
         k->connected = k->ops->reach(k->client, REACH_MS, text) == 0;
         k->next_reach_us = now_us + REACH_US;
@@ -213,7 +213,7 @@ static void open_anew(struct kafka *k)
     on_revoked(k);
     k->ops->close(k->client, k->connected ? CLOSE_MS : GONE_MS);
     k->client = NULL;
-    int64_t again_us = rested ? 0 : clock_real_us() + REOPEN_US;
+    int64_t again_us = rested ? 0 : clock_mono_us() + REOPEN_US;
     while (!atomic_load(&k->stop) && k->client == NULL) {
         heartbeat_now(&k->heartbeat);
         bool waits = rests(k);
@@ -221,9 +221,9 @@ static void open_anew(struct kafka *k)
         pthread_mutex_lock(&k->mutex);
         clock_cond_wait_real(&k->answered, &k->mutex, IDLE_POLL_MS);
         pthread_mutex_unlock(&k->mutex);
-        if (!waits && clock_real_us() >= again_us && kafka_open_client(k, &err) < 0) {
+        if (!waits && clock_mono_us() >= again_us && kafka_open_client(k, &err) < 0) {
             kafka_note_error(k, err.text);
-            again_us = clock_real_us() + REOPEN_US;
+            again_us = clock_mono_us() + REOPEN_US;
         }
     }
     k->fatal = false;

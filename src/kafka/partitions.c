@@ -289,7 +289,7 @@ static void tell_broker(struct kafka *k)
 
 void partitions_assign(struct kafka *k)
 {
-    int64_t now_us = clock_real_us();
+    int64_t now_us = clock_mono_us();
     if (!k->assign || now_us < k->next_assign_us ||
         (k->cluster[0] == '\0' && !k->ops->cluster(k->client, k->cluster, sizeof k->cluster)) || !find_sources(k)) {
         return;
@@ -383,7 +383,7 @@ static int resolve(struct kafka *k, struct partition *p, char *text)
 
 void partitions_resolve(struct kafka *k)
 {
-    int64_t now_us = clock_real_us();
+    int64_t now_us = clock_mono_us();
     if (now_us < k->next_resolve_us) {
         return;
     }

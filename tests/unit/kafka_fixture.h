@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "kafka/kafka.h"
 #include "tests/lib/world_fixture.h"
 #include "tests/unit/fake_kafka.h"
@@ -37,7 +38,7 @@ void check_has(int64_t from, int64_t to); /* all of a few, a part of many: each 
 
 enum { WAIT_S = 30 };
 
-/* Until the condition holds; under the client's lock, with the consumer's state as s. */
+/* Until the condition holds, while time passes; under the client's lock, with the consumer's state as s. */
 #define UNTIL(condition)                                                                                               \
     for (time_t until_ = time(NULL) + WAIT_S;;) {                                                                      \
         struct kafka_state s = look();                                                                                 \
@@ -51,6 +52,7 @@ enum { WAIT_S = 30 };
                      kafka_doing_name(s.doing), (unsigned long long)s.messages, (long long)client.next,                \
                      (long long)client.stored, s.error, s.cause);                                                      \
         }                                                                                                              \
+        clock_test_advance(1);                                                                                         \
         usleep(500);                                                                                                   \
     }
 

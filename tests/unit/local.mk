@@ -192,8 +192,6 @@ tests_unit_test_follow_file_LDFLAGS = $(unit_ldflags) \
 	-Wl,--wrap=write,--wrap=read,--wrap=fsync,--wrap=rename,--wrap=flock
 tests_unit_test_import_letters_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fopen,--wrap=fdopen,--wrap=fflush,--wrap=fwrite \
 	-Wl,--wrap=getline,--wrap=__getdelim,--wrap=fsync,--wrap=flock,--wrap=fchmod,--wrap=rename
-tests_unit_test_kafka_begin_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_real_us
-tests_unit_test_kafka_course_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_real_us
 tests_unit_test_librados_SOURCES = tests/unit/test_librados.c src/store/rados/module/librados_blocking.c \
 	src/store/rados/module/librados_impl.h
 tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'

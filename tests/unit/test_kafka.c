@@ -86,12 +86,18 @@ static int teardown(void **state)
 }
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void pass(void)
+{
+    clock_test_advance(1);
+    usleep(500);
+}
+
 static void until_stored(int64_t offset)
 {
     int64_t until_us = clock_real_us() + WAIT_S * INT64_C(1000000), stored;
     do {
         LOCKED(stored = client.stored);
-        usleep(500);
+        pass();
     } while (stored != offset && clock_real_us() < until_us);
     assert_int_equal(stored, offset);
 }
@@ -100,7 +106,7 @@ static void until_paused(void)
 {
     for (bool paused = false; !paused;) {
         LOCKED(paused = client.has_paused);
-        usleep(500);
+        pass();
     }
 }
 
@@ -161,12 +167,12 @@ static void test_taken_away_in_the_middle(void **state)
     vfs_fault_release();
     for (int64_t stored = -1; stored < 0;) {
         LOCKED(stored = client.stored);
-        usleep(500);
+        pass();
     }
     LOCKED(client.tell = FAKE_KAFKA_ASSIGN);
     for (int64_t at = -1; at <= 10;) { /* ours: what was handed in counts */
         LOCKED(at = client.assigned_at);
-        usleep(500);
+        pass();
     }
     until_stored(20);
     for (int i = 10; i < 20; i++) {
@@ -186,7 +192,7 @@ static void test_dead_letters_that_fail(void **state)
     begin(10);
     for (int64_t at = -1; at == -1;) {
         LOCKED(at = client.assigned_at);
-        usleep(500);
+        pass();
     }
     assert_int_equal(mkdir(path, 0700), 0);
     LOCKED(client.end = 20);
@@ -225,7 +231,7 @@ static void test_taken_away_after_a_failure(void **state)
     LOCKED(client.has_paused = false; client.tell = FAKE_KAFKA_REVOKE);
     for (enum kafka_doing doing = KAFKA_READING; doing != KAFKA_WAITING;) {
         doing = look().doing;
-        usleep(500);
+        pass();
     }
     vfs_fault_heal();
     LOCKED(assert_int_equal(client.stored, -1); client.tell = FAKE_KAFKA_ASSIGN);
@@ -280,7 +286,7 @@ static void check_reset(int64_t ours, int64_t first, const char *told)
     assert_int_equal(look().plays, 20 - first);
     struct kafka_partition shown;
     struct kafka_state s;
-    for (shown.error[0] = '\0'; told[0] != '\0' && shown.error[0] == '\0'; usleep(500)) {
+    for (shown.error[0] = '\0'; told[0] != '\0' && shown.error[0] == '\0'; pass()) {
         assert_int_equal(kafka_look(kafka, &s, &shown, 1), 1);
     }
     assert_int_equal(kafka_look(kafka, &s, &shown, 1), 1);

@@ -16,15 +16,6 @@
 #include "tests/lib/store_fixture.h"
 #include "tests/unit/kafka_fixture.h"
 
-/* The real one, and as much as a test has let pass: nobody waits seconds for a coordinator. */
-static _Atomic int64_t let_pass_us;
-int64_t __real_clock_real_us(void);
-int64_t __wrap_clock_real_us(void);
-int64_t __wrap_clock_real_us(void)
-{
-    return __real_clock_real_us() + atomic_load(&let_pass_us);
-}
-
 /* --- where a group begins of which nobody knows anything --- */
 
 static void test_earliest(void **state)
@@ -222,7 +213,7 @@ static void test_a_silent_coordinator(void **state)
     for (int asked = 1; asked <= 3; asked++) {
         UNTIL(client.asked == asked && strstr(s.error, "silent") != NULL);
         LOCKED(assert_int_equal(client.next, -1));
-        atomic_fetch_add(&let_pass_us, INT64_C(1100000));
+        clock_test_advance(1100);
     }
     UNTIL(client.stored == 20);
     assert_int_equal(client.assigned_at, 10);

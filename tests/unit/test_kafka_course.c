@@ -18,15 +18,6 @@
 
 enum { MANY = 40000 };
 
-/* The real one, and as much as a test has let pass: nobody waits ten seconds for a client that is opened anew. */
-static _Atomic int64_t let_pass_us;
-int64_t __real_clock_real_us(void);
-int64_t __wrap_clock_real_us(void);
-int64_t __wrap_clock_real_us(void)
-{
-    return __real_clock_real_us() + atomic_load(&let_pass_us);
-}
-
 /* --- the store stands still --- */
 
 /* One group is with the store and the other one is full: reading pauses, and polls go on. */
@@ -88,11 +79,11 @@ static void test_a_fatal_error(void **state)
     UNTIL(strstr(s.error, "fenced") != NULL && s.n_partitions == 0 && s.errors == 1);
     LOCKED(client.end = 30);
     for (int left = 1; left >= 0; left--) {
-        atomic_fetch_add(&let_pass_us, INT64_C(10500000));
+        clock_test_advance(10500);
         UNTIL(client.refusals == left && strstr(s.error, "refused") != NULL);
     }
     LOCKED(assert_int_equal(client.opened, 1); client.tell = FAKE_KAFKA_ASSIGN);
-    atomic_fetch_add(&let_pass_us, INT64_C(10500000));
+    clock_test_advance(10500);
     UNTIL(client.opened == 2 && client.stored == 30 && s.doing == KAFKA_READING);
     LOCKED(assert_int_equal(client.assigned_at, 20));
     assert_int_equal(look().errors, 3);

@@ -123,6 +123,7 @@ static struct kafka_state look(struct fixture *f)
             fail_msg("%s: %s, %llu messages, error %s, cause %s", #condition, kafka_doing_name(s.doing),               \
                      (unsigned long long)s.messages, s.error, s.cause);                                                \
         }                                                                                                              \
+        clock_test_advance(2);                                                                                         \
         usleep(2000);                                                                                                  \
     }
 

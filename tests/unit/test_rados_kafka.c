@@ -455,13 +455,14 @@ static void the_cluster_is_away(void **state)
     (void)state;
     world.cfg.staging_memory = 4 << 20;
     memory_pool_hold(pool, MEMORY_POOL_WRITES);
-    begin(30000);
+    begin(1000);
     memory_pool_wait_held(pool, 1);
     memory_pool_late(pool); /* the claim: it is made again */
     memory_pool_wait_held(pool, 1);
     memory_pool_hold(pool, 0);
-    UNTIL(s.plays > 0);
+    UNTIL(client.stored == 1000);
     memory_pool_hold(pool, MEMORY_POOL_WRITES);
+    LOCKED(client.end = 30000);
     UNTIL(s.doing == KAFKA_PAUSED);
     int polls;
     LOCKED(polls = client.polls_paused);
