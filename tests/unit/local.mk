@@ -1,7 +1,39 @@
 # Unit tests: tests/unit/test_X.c is one program, named here once. It is linked with tests/lib/libtest.a and cmocka, and
 # what it allocates passes through tests/lib/alloc.h.
+unit_tests =
+
+# Those of TLS are programs of a build with OpenSSL.
+tls_tests = \
+	tests/unit/test_tls \
+	tests/unit/test_tls_server
+if WITH_OPENSSL
+unit_tests += $(tls_tests)
+endif
+EXTRA_PROGRAMS += $(tls_tests)
+# Those that parse replies with hiredis.
+hiredis_tests = tests/unit/test_cluster
+if WITH_HIREDIS
+unit_tests += $(hiredis_tests)
+endif
+EXTRA_PROGRAMS += $(hiredis_tests)
+# That of librdkafka, and its module.
+kafka_tests = tests/unit/test_kafka_mock
+if WITH_RDKAFKA
+unit_tests += $(kafka_tests)
+endif
+EXTRA_PROGRAMS += $(kafka_tests)
+# That of the module that knows librados, by its header alone.
+rados_tests = tests/unit/test_librados
+if WITH_RADOS
+unit_tests += $(rados_tests)
+endif
+EXTRA_PROGRAMS += $(rados_tests)
+if WITH_NGHTTP2
+unit_tests += tests/unit/test_grpc_reflection
+endif
+
 # Those that take longest come first, so that none is alone at the end.
-unit_tests = \
+unit_tests += \
 	tests/unit/test_seal \
 	tests/unit/test_recover \
 	tests/unit/test_liveness \
@@ -144,36 +176,6 @@ unit_tests = \
 	tests/unit/test_user_compare \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
-
-# Those of TLS are programs of a build with OpenSSL.
-tls_tests = \
-	tests/unit/test_tls \
-	tests/unit/test_tls_server
-if WITH_OPENSSL
-unit_tests += $(tls_tests)
-endif
-EXTRA_PROGRAMS += $(tls_tests)
-# Those that parse replies with hiredis.
-hiredis_tests = tests/unit/test_cluster
-if WITH_HIREDIS
-unit_tests += $(hiredis_tests)
-endif
-EXTRA_PROGRAMS += $(hiredis_tests)
-# That of librdkafka, and its module.
-kafka_tests = tests/unit/test_kafka_mock
-if WITH_RDKAFKA
-unit_tests += $(kafka_tests)
-endif
-EXTRA_PROGRAMS += $(kafka_tests)
-# That of the module that knows librados, by its header alone.
-rados_tests = tests/unit/test_librados
-if WITH_RADOS
-unit_tests += $(rados_tests)
-endif
-EXTRA_PROGRAMS += $(rados_tests)
-if WITH_NGHTTP2
-unit_tests += tests/unit/test_grpc_reflection
-endif
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
