@@ -11,7 +11,7 @@ import pytest
 
 from conftest import BUILD, REPO
 
-SHELL = ["scripts/package", "scripts/run", "scripts/test", "scripts/test-integration", "scripts/test-packages", "bench/run", "bench/import"]
+SHELL = ["scripts/package", "scripts/run", "scripts/stress", "scripts/test", "scripts/test-integration", "scripts/test-packages", "bench/run", "bench/import"]
 PYTHON = sorted(str(path.relative_to(REPO)) for path in (REPO / "bench").iterdir()
                 if path.is_file() and path.suffix == "" and path.read_bytes().startswith(b"#!/usr/bin/python3"))
 
