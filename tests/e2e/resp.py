@@ -28,7 +28,7 @@ def encode(*words):
 class Client:
     """Values come back as bytes, int, list, Map, None; an error reply is raised by command(), returned by read()."""
 
-    def __init__(self, address, protocol=2, timeout=60):
+    def __init__(self, address, protocol=2, timeout=240):
         if isinstance(address, str):
             self.sock = socket.socket(socket.AF_UNIX)
         else:

@@ -349,7 +349,7 @@ def test_redis_stops_and_goes_on(front, make_reader):
     began = time.monotonic()  # now nobody waits for it any more
     for _ in range(50):
         assert "the front can't be read" in refused(reader, "UNSEEN", "u", "a")
-    assert time.monotonic() - began < PATIENCE / 10
+    assert time.monotonic() - began < PATIENCE / 20
     front.redis.go_on()
     until(reader, [b"b"], "UNSEEN", "u", "a", "b")
     wait(lambda: web(reader, "/readyz")[0] == 200, reader.log)
@@ -419,7 +419,7 @@ def test_many_wait_while_redis_hangs(front, make_reader):
         c.send(encode("UNSEEN", "u", "a", "b"))
     began = time.monotonic()
     told = [c.read() for c in clients]
-    assert time.monotonic() - began < 10 + PATIENCE / 10
+    assert time.monotonic() - began < 10 + PATIENCE / 20
     assert all(isinstance(reply, RespError) for reply in told)
     front.redis.go_on()
     until(reader, [b"b"], "UNSEEN", "u", "a", "b")
