@@ -1,11 +1,12 @@
 /* The clocks. Nothing but clock.c asks the system for time. There are three, and the name of each says what it is for:
  *
- *   owned    clock_wall_ms() (unix, may jump), clock_mono_ms() and clock_mono_us() (from an arbitrary start). What
- *            decides goes by it: a deadline, a retry, an age, how long a connection has been idle. A test owns it:
- * after clock_test_start() it stands still until it is advanced. figures  clock_figures_us(), clock_figures_ns(). What
- * is measured goes by it: for a log line, a metric, a bench. Nothing is decided by it, so that it is real time with a
- * test clock, too. work     clock_work_us(). How long a slice of work has taken, and so when it ends. With a test clock
- * each look takes a microsecond: how far a slice comes does not depend on how fast the machine is.
+ * - Owned: clock_wall_ms() (unix, may jump), clock_mono_ms() and clock_mono_us() (from an arbitrary start). What
+ *   decides goes by it: a deadline, a retry, an age, how long a connection has been idle. A test owns it: after
+ *   clock_test_start() it stands still until it is advanced.
+ * - Figures: clock_figures_us(), clock_figures_ns(). What is measured goes by it: for a log line, a metric, a bench. It
+ *   decides nothing, so that it is real time with a test clock, too.
+ * - Work: clock_work_us(). How long a slice of work has taken, and so when it ends. With a test clock each look takes a
+ *   microsecond: how far a slice comes does not depend on how fast the machine is.
  *
  * What waits for somebody outside who has no test clock (a peer, a disk) decides by real time in a test, too:
  * clock_real_us(), and the waits called "real". scripts/clocks lists who uses which clock but the owned one, and why,
