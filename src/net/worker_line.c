@@ -85,9 +85,9 @@ static void serve_line(struct worker *w, enum budget_use use)
 {
     struct line *line = &w->lines[use];
     const struct conn *c = NULL, *end = line->last;
-    int64_t until = clock_work_us() + WORKER_SLICE_US;
+    int64_t until = clock_real_us() + WORKER_SLICE_US;
     for (int i = 0; line->first != NULL && conn_has_room(line->first, use, line->first->wants); i++) {
-        if (i == WORKER_LINE_BATCH || clock_work_us() > until) {
+        if (i == WORKER_LINE_BATCH || clock_real_us() > until) {
             start_turning(w);
             return;
         }
@@ -118,12 +118,12 @@ static void offer_overdraft(struct worker *w)
 static void serve_strangers(struct worker *w)
 {
     const struct conn *at = NULL, *end = w->strangers.last;
-    int64_t until = clock_work_us() + WORKER_SLICE_US;
+    int64_t until = clock_real_us() + WORKER_SLICE_US;
     for (struct conn *c; at != end && (c = w->strangers.first) != NULL; at = c) {
         if (!conn_has_room(c, BUDGET_REQUEST, c->wants)) {
             return;
         }
-        if (clock_work_us() > until) {
+        if (clock_real_us() > until) {
             start_turning(w);
             return;
         }
@@ -169,8 +169,8 @@ static void serve_halves(struct worker *w)
 {
     bool fits = budget_allows(&w->memory, BUDGET_REQUEST, CONN_READ);
     const struct conn *at = NULL, *end = w->halves.last;
-    int64_t until = clock_work_us() + WORKER_SLICE_US;
-    while (at != end && clock_work_us() <= until) {
+    int64_t until = clock_real_us() + WORKER_SLICE_US;
+    while (at != end && clock_real_us() <= until) {
         struct conn *c = w->halves.first;
         at = c;
         worker_leave_line(c);
@@ -204,8 +204,8 @@ static void start_serving(struct worker *w)
 static void serve_turn(struct line *line)
 {
     const struct conn *c = NULL, *end = line->last;
-    int64_t until = clock_work_us() + WORKER_SLICE_US;
-    while (c != end && (c == NULL || clock_work_us() <= until)) {
+    int64_t until = clock_real_us() + WORKER_SLICE_US;
+    while (c != end && (c == NULL || clock_real_us() <= until)) {
         c = line->first;
         serve(line->first);
     }
