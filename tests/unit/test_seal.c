@@ -381,7 +381,7 @@ static void test_kills(void **state)
         w->cfg.sweep_to = 5 * 60;
         assert_true(nth < 2000);
     }
-    assert_true(between > 3);
+    assert_true(between >= 2); /* of the four states between its transactions */
 }
 
 /* The window of the night closes in the middle: it goes on in the next one. */
