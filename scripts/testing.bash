@@ -84,7 +84,8 @@ run_pytest() {
     fi
     # What pytest makes of the tests' sources is kept, for each process and each run of it needs all of them.
     UNSEEN_BUILD=$folder UNSEEN_DISK=${TMPDIR:-/tmp} TMPDIR=${fast:-${TMPDIR:-/tmp}} \
-        PYTHONDONTWRITEBYTECODE='' PYTHONPYCACHEPREFIX=$out/pycache timeout --foreground --verbose -k 60 -s INT "$pytest_patience" "${fixed_addresses[@]}" \
+        PYTHONDONTWRITEBYTECODE='' PYTHONPYCACHEPREFIX=$out/pycache \
+        timeout --foreground --verbose -k 60 -s INT "$pytest_patience" "${fixed_addresses[@]}" \
         /usr/bin/python3 -m pytest -q -rsf --tb=short -p no:cacheprovider --basetemp="$base" \
         --junitxml="$folder/pytest.xml" "$@"
     local code=$? counts

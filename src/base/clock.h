@@ -8,7 +8,7 @@
  * - Work: clock_work_us(). How long a slice of work has taken, and so when it ends. With a test clock each look takes a
  *   microsecond: how far a slice comes does not depend on how fast the machine is.
  *
- * What waits for somebody outside who has no test clock (a peer, a disk) decides by real time in a test, too:
+ * What waits for something outside that has no test clock (a peer, a disk) decides by real time in a test, too:
  * clock_real_us(), and the waits called "real". scripts/clocks lists who uses which clock but the owned one, and why,
  * of the real ones; scripts/check-layers holds the sources to it. The list only shrinks.
  *

@@ -86,23 +86,35 @@ static bool is_wanted(const struct thread_queue *queue)
     return queue->first != NULL || queue->woken || queue->stop;
 }
 
+static void begin_wait(struct thread_queue *queue)
+{
+    heartbeat_now(&queue->heartbeat);
+    pthread_mutex_lock(&queue->mutex);
+}
+
+/* Returns whether the thread is to stop. */
+static bool end_wait(struct thread_queue *queue, bool *wanted)
+{
+    bool stop = queue->stop;
+    *wanted = is_wanted(queue);
+    queue->woken = false;
+    pthread_mutex_unlock(&queue->mutex);
+    heartbeat_now(&queue->heartbeat);
+    return stop;
+}
+
 /* for_ever: on a test's clock nothing becomes due by itself; but the thread beats, which takes no lock. */
 static bool wait_for(struct thread_queue *queue, int64_t real_ms, bool for_ever)
 {
     int64_t ms = for_ever || real_ms > HEARTBEAT_EVERY_MS ? HEARTBEAT_EVERY_MS : real_ms;
     bool wanted, stop;
     do {
-        heartbeat_now(&queue->heartbeat);
-        pthread_mutex_lock(&queue->mutex);
+        begin_wait(queue);
         if (!is_wanted(queue)) {
             clock_cond_wait_real(&queue->wake, &queue->mutex, ms);
         }
-        wanted = is_wanted(queue);
-        stop = queue->stop;
-        queue->woken = false;
-        pthread_mutex_unlock(&queue->mutex);
+        stop = end_wait(queue, &wanted);
     } while (for_ever && !wanted);
-    heartbeat_now(&queue->heartbeat);
     return stop;
 }
 
@@ -119,16 +131,12 @@ bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms)
 bool thread_queue_wait_until(struct thread_queue *queue, int64_t mono_us)
 {
     int64_t beat_us = clock_mono_us() + HEARTBEAT_EVERY_MS * 1000;
-    heartbeat_now(&queue->heartbeat);
-    pthread_mutex_lock(&queue->mutex);
+    bool wanted;
+    begin_wait(queue);
     if (!is_wanted(queue)) {
         clock_cond_wait_until(&queue->wake, &queue->mutex, mono_us < beat_us ? mono_us : beat_us);
     }
-    bool stop = queue->stop;
-    queue->woken = false;
-    pthread_mutex_unlock(&queue->mutex);
-    heartbeat_now(&queue->heartbeat);
-    return stop;
+    return end_wait(queue, &wanted);
 }
 
 bool thread_queue_stopped(struct thread_queue *queue)
