@@ -7,7 +7,7 @@
 #include "net/relay.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 #include "store/ring.h"
 
 /* Ten years: enough for any test, and far from where sums overflow. */
@@ -56,20 +56,20 @@ enum outcome cmd_ring(struct resp_client *s, const struct slice *args, size_t n)
 }
 
 /* A call to the store, and for DEBUG a visit to all workers behind it. */
-struct call_task {
-    struct task task;
+struct call_deferred {
+    struct deferred deferred;
     struct store_call call;
     struct worker_relay relay;
 };
 
 static void on_called(struct store_call *call)
 {
-    task_done(call->owner);
+    deferred_done(call->owner);
 }
 
-static void answer_flush(struct task *task, struct resp_client *s)
+static void answer_flush(struct deferred *deferred, struct resp_client *s)
 {
-    const struct err *err = &((struct call_task *)task)->call.err;
+    const struct err *err = &((struct call_deferred *)deferred)->call.err;
     if (err->code < 0) {
         resp_client_write_err(s, err);
     } else {
@@ -85,26 +85,26 @@ enum outcome cmd_ring_flush(struct resp_client *s, const struct slice *args, siz
     if (store->ring == NULL) {
         return resp_client_lacks(s, "ring");
     }
-    struct call_task *t = task_new(sizeof *t, s, answer_flush);
+    struct call_deferred *t = deferred_new(sizeof *t, s, answer_flush);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
     t->call.done = on_called;
-    t->call.owner = &t->task;
+    t->call.owner = &t->deferred;
     store->ring->flush(store, &t->call);
     return OUTCOME_LATER;
 }
 
 /* The clock moved: the store does what became due, then each worker looks at its timeouts, then the answer. */
 
-static struct call_task *task_of_relay(struct worker_relay *relay)
+static struct call_deferred *task_of_relay(struct worker_relay *relay)
 {
-    return (struct call_task *)((char *)relay - offsetof(struct call_task, relay));
+    return (struct call_deferred *)((char *)relay - offsetof(struct call_deferred, relay));
 }
 
-static void answer_clock(struct task *task, struct resp_client *s)
+static void answer_clock(struct deferred *deferred, struct resp_client *s)
 {
-    const struct err *err = &((struct call_task *)task)->call.err;
+    const struct err *err = &((struct call_deferred *)deferred)->call.err;
     if (err->code < 0) {
         resp_client_write_err(s, err);
     } else {
@@ -124,7 +124,7 @@ static bool on_visit(struct worker_relay *relay, struct worker *w)
 static void on_return(struct worker_relay *relay, struct worker *w)
 {
     (void)w;
-    task_end(&task_of_relay(relay)->task);
+    deferred_end(&task_of_relay(relay)->deferred);
 }
 
 static void on_ticked_message(struct loop_message *message, void *owner)
@@ -135,14 +135,14 @@ static void on_ticked_message(struct loop_message *message, void *owner)
 /* On a thread of the store. */
 static void on_ticked(struct store_call *call)
 {
-    struct call_task *t = (struct call_task *)call->owner;
+    struct call_deferred *t = (struct call_deferred *)call->owner;
     t->relay.message.deliver = on_ticked_message;
-    loop_queue_post(&t->task.client->conn.worker->queue, &t->relay.message);
+    loop_queue_post(&t->deferred.client->conn.worker->queue, &t->relay.message);
 }
 
 static enum outcome after_clock(struct resp_client *s)
 {
-    struct call_task *t = task_new(sizeof *t, s, answer_clock);
+    struct call_deferred *t = deferred_new(sizeof *t, s, answer_clock);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }

@@ -5,23 +5,23 @@
 
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 #include "store/admin.h"
 
-struct backup_task {
-    struct task task;
+struct backup_deferred {
+    struct deferred deferred;
     struct store_backup backup;
     char folder[PATH_MAX], root[PATH_MAX];
 };
 
 static void on_done(struct store_backup *backup)
 {
-    task_done(backup->owner);
+    deferred_done(backup->owner);
 }
 
-static void answer_backup(struct task *task, struct resp_client *s)
+static void answer_backup(struct deferred *deferred, struct resp_client *s)
 {
-    const struct store_backup *backup = &((struct backup_task *)task)->backup;
+    const struct store_backup *backup = &((struct backup_deferred *)deferred)->backup;
     struct writer *w = &s->writer;
     switch (backup->err.code) {
     case 0:
@@ -68,7 +68,7 @@ enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t 
     if (config_backup_root(config_now(dedup->cfg), root, sizeof root, &err) < 0) {
         return resp_client_refuse(s, "ERR %s", err.text);
     }
-    struct backup_task *t = task_new(sizeof *t, s, answer_backup);
+    struct backup_deferred *t = deferred_new(sizeof *t, s, answer_backup);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
@@ -77,7 +77,7 @@ enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t 
     t->backup.folder = t->folder;
     t->backup.root = t->root;
     t->backup.done = on_done;
-    t->backup.owner = &t->task;
+    t->backup.owner = &t->deferred;
     dedup->store->admin->backup(dedup->store, &t->backup);
     return OUTCOME_LATER;
 }

@@ -8,7 +8,7 @@
 #include "net/relay.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
 enum outcome cmd_client_id(struct resp_client *s, const struct slice *args, size_t n)
 {
@@ -107,7 +107,7 @@ enum outcome cmd_client_info(struct resp_client *s, const struct slice *args, si
 
 /* A visit to all connections, for CLIENT LIST and CLIENT KILL. */
 struct walk {
-    struct task task;
+    struct deferred deferred;
     struct worker_relay relay;
     struct conn_cursor cursor;
     bool visiting;                                                   /* the cursor is that worker's */
@@ -162,7 +162,7 @@ static bool on_visit(struct worker_relay *relay, struct worker *w)
 static void on_return(struct worker_relay *relay, struct worker *w)
 {
     (void)w;
-    task_end(&walk_of_relay(relay)->task);
+    deferred_end(&walk_of_relay(relay)->deferred);
 }
 
 static void walk(struct walk *t, struct resp_client *s)
@@ -172,7 +172,7 @@ static void walk(struct walk *t, struct resp_client *s)
     worker_relay_start(&t->relay, s->conn.worker);
 }
 
-struct list_task {
+struct list_deferred {
     struct walk walk;
     bool too_many;
     struct buf lines;
@@ -181,7 +181,7 @@ struct list_task {
     uint64_t ids[];
 };
 
-static bool wanted(const struct list_task *t, uint64_t id)
+static bool wanted(const struct list_deferred *t, uint64_t id)
 {
     for (size_t i = 0; i < t->n_ids; i++) {
         if (t->ids[i] == id) {
@@ -193,7 +193,7 @@ static bool wanted(const struct list_task *t, uint64_t id)
 
 static bool list_one(struct walk *w, struct resp_client *s, int64_t now)
 {
-    struct list_task *t = (struct list_task *)w;
+    struct list_deferred *t = (struct list_deferred *)w;
     t->too_many = t->too_many || (wanted(t, s->conn.id) && t->lines.len + CLIENT_LINE_MAX > t->most);
     if (!t->too_many && wanted(t, s->conn.id)) {
         add_line(&t->lines, s, now);
@@ -201,9 +201,9 @@ static bool list_one(struct walk *w, struct resp_client *s, int64_t now)
     return !t->too_many;
 }
 
-static void answer_list(struct task *task, struct resp_client *s)
+static void answer_list(struct deferred *deferred, struct resp_client *s)
 {
-    struct list_task *t = (struct list_task *)task;
+    struct list_deferred *t = (struct list_deferred *)deferred;
     if (t->too_many) {
         write_errorf(&s->writer,
                      "ERR the list is longer than the %zu bytes that request_memory leaves for a reply: ask by "
@@ -216,9 +216,9 @@ static void answer_list(struct task *task, struct resp_client *s)
     }
 }
 
-static void free_list(struct task *task)
+static void free_list(struct deferred *deferred)
 {
-    buf_free(&((struct list_task *)task)->lines);
+    buf_free(&((struct list_deferred *)deferred)->lines);
 }
 
 static bool is_client_type(struct slice text, bool *normal)
@@ -256,11 +256,11 @@ enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, si
             return resp_client_refuse(s, "ERR Invalid client ID");
         }
     }
-    struct list_task *t = task_new(sizeof *t + n_ids * sizeof *t->ids, s, answer_list);
+    struct list_deferred *t = deferred_new(sizeof *t + n_ids * sizeof *t->ids, s, answer_list);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory for the list");
     }
-    t->walk.task.free = free_list;
+    t->walk.deferred.free = free_list;
     t->walk.see = list_one;
     t->n_ids = n_ids;
     t->most = s->reply_most;
@@ -275,7 +275,7 @@ enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, si
 }
 
 /* All that is said of the connections to be closed must hold for one. */
-struct kill_task {
+struct kill_deferred {
     struct walk walk;
     bool old;  /* CLIENT KILL address: OK, or an error where there is none */
     bool none; /* of another type than all of ours */
@@ -297,9 +297,9 @@ static bool is_address(const struct conn *c, bool local, const char *text)
 
 static bool kill_one(struct walk *w, struct resp_client *s, int64_t now)
 {
-    struct kill_task *t = (struct kill_task *)w;
+    struct kill_deferred *t = (struct kill_deferred *)w;
     struct conn *c = &s->conn;
-    bool self = s == t->walk.task.client;
+    bool self = s == t->walk.deferred.client;
     struct identity who = s->who;
     const struct account *account = account_now(c->worker->pool->service, &who);
     if ((self && t->spares_self) || (t->id != 0 && c->id != t->id) || (now - c->opened_ms) / 1000 < t->age_s ||
@@ -315,9 +315,9 @@ static bool kill_one(struct walk *w, struct resp_client *s, int64_t now)
     return true;
 }
 
-static void answer_kill(struct task *task, struct resp_client *s)
+static void answer_kill(struct deferred *deferred, struct resp_client *s)
 {
-    const struct kill_task *t = (const struct kill_task *)task;
+    const struct kill_deferred *t = (const struct kill_deferred *)deferred;
     if (!t->old) {
         write_int(&s->writer, t->killed);
     } else if (t->killed > 0) {
@@ -338,7 +338,7 @@ static void keep_text(char *out, size_t size, struct slice arg)
 }
 
 /* "ID 7 SKIPME no ...", pairs. Sets *refused if it returns false. */
-static bool read_kill(struct resp_client *s, const struct slice *args, size_t n, struct kill_task *t,
+static bool read_kill(struct resp_client *s, const struct slice *args, size_t n, struct kill_deferred *t,
                       enum outcome *refused)
 {
     *refused = OUTCOME_ANSWERED;
@@ -389,7 +389,7 @@ static bool read_kill(struct resp_client *s, const struct slice *args, size_t n,
 enum outcome cmd_client_kill(struct resp_client *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
-    struct kill_task kill = {.spares_self = true};
+    struct kill_deferred kill = {.spares_self = true};
     if (n == 3) {
         kill.old = true;
         kill.spares_self = false;
@@ -403,7 +403,7 @@ enum outcome cmd_client_kill(struct resp_client *s, const struct slice *args, si
         write_int(&s->writer, 0);
         return OUTCOME_ANSWERED;
     }
-    struct kill_task *t = task_new(sizeof *t, s, answer_kill);
+    struct kill_deferred *t = deferred_new(sizeof *t, s, answer_kill);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }

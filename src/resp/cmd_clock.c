@@ -1,6 +1,6 @@
 /* CLOCK, CLOCK ACCEPT, CLOCK SETBACK: what is believed of the wall clock, and an administrator's decision on it. */
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
 static void write_clock(struct resp_client *s)
 {
@@ -31,19 +31,19 @@ enum outcome cmd_clock(struct resp_client *s, const struct slice *args, size_t n
     return OUTCOME_ANSWERED;
 }
 
-struct change_task {
-    struct task task;
+struct change_deferred {
+    struct deferred deferred;
     struct store_clock_change change;
 };
 
 static void on_changed(struct store_call *call)
 {
-    task_done(call->owner);
+    deferred_done(call->owner);
 }
 
-static void answer_change(struct task *task, struct resp_client *s)
+static void answer_change(struct deferred *deferred, struct resp_client *s)
 {
-    const struct err *err = &((struct change_task *)task)->change.call.err;
+    const struct err *err = &((struct change_deferred *)deferred)->change.call.err;
     if (err->code < 0) {
         resp_client_write_err(s, err);
     } else {
@@ -53,11 +53,11 @@ static void answer_change(struct task *task, struct resp_client *s)
 
 static enum outcome change(struct resp_client *s, bool set_back)
 {
-    struct change_task *t = task_new(sizeof *t, s, answer_change);
+    struct change_deferred *t = deferred_new(sizeof *t, s, answer_change);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
-    t->change = (struct store_clock_change){.call = {.done = on_changed, .owner = &t->task}, .set_back = set_back};
+    t->change = (struct store_clock_change){.call = {.done = on_changed, .owner = &t->deferred}, .set_back = set_back};
     struct store *store = service_dedup(&s->conn)->store;
     store->ops->clock_change(store, &t->change);
     return OUTCOME_LATER;

@@ -10,14 +10,14 @@
 #include "legacy/read_through.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 #include "service/offload.h"
 #include "store/migration.h"
 
 enum { MIGRATION_STEP = 1000, PROBLEMS_DEFAULT = 100, PROBLEMS_MOST = 1000 };
 
-struct legacy_task {
-    struct task task;
+struct legacy_deferred {
+    struct deferred deferred;
     struct store_migration_change users_to_migrate;
     struct store *store;
     struct legacy *legacy;
@@ -44,9 +44,9 @@ static void write_field(struct writer *w, const char *name, uint64_t value)
     write_int(w, (int64_t)value);
 }
 
-static void answer(struct task *task, struct resp_client *s)
+static void answer(struct deferred *deferred, struct resp_client *s)
 {
-    struct legacy_task *t = (struct legacy_task *)task;
+    struct legacy_deferred *t = (struct legacy_deferred *)deferred;
     if (t->users_to_migrate.call.err.code < 0) {
         resp_client_write_err(s, &t->users_to_migrate.call.err);
     } else if (t->plain) {
@@ -60,12 +60,12 @@ static void answer(struct task *task, struct resp_client *s)
     }
 }
 
-static void next(struct legacy_task *t);
+static void next(struct legacy_deferred *t);
 
 /* On a thread of the store. */
 static void on_done(struct store_call *call)
 {
-    struct legacy_task *t = call->owner;
+    struct legacy_deferred *t = call->owner;
     t->changed += t->users_to_migrate.changed;
     t->forgotten += t->users_to_migrate.forgotten;
     bool more = t->users_to_migrate.kind == MIGRATION_AGAIN ? t->users_to_migrate.more > 0 : t->at < t->n_users;
@@ -74,10 +74,10 @@ static void on_done(struct store_call *call)
         return;
     }
     legacy_wake(t->legacy);
-    task_done(&t->task);
+    deferred_done(&t->deferred);
 }
 
-static void next(struct legacy_task *t)
+static void next(struct legacy_deferred *t)
 {
     if (t->users_to_migrate.kind == MIGRATION_ADD) {
         t->users_to_migrate.users = t->users + t->at;
@@ -87,10 +87,10 @@ static void next(struct legacy_task *t)
     t->store->migration->note(t->store, &t->users_to_migrate);
 }
 
-static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy, enum store_notes_kind kind,
-                                    size_t more)
+static struct legacy_deferred *new_deferred(struct resp_client *s, struct legacy *legacy, enum store_notes_kind kind,
+                                            size_t more)
 {
-    struct legacy_task *t = task_new(sizeof *t + more, s, answer);
+    struct legacy_deferred *t = deferred_new(sizeof *t + more, s, answer);
     if (t != NULL) {
         t->store = service_dedup(&s->conn)->store;
         t->legacy = legacy;
@@ -101,7 +101,7 @@ static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy
     return t;
 }
 
-static enum outcome start(struct resp_client *s, struct legacy_task *t)
+static enum outcome start(struct resp_client *s, struct legacy_deferred *t)
 {
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
@@ -126,7 +126,7 @@ static enum outcome note(struct resp_client *s, const struct slice *args, size_t
         }
         bytes += users[i].len;
     }
-    struct legacy_task *t = new_task(s, legacy, MIGRATION_ADD, n_users * sizeof *users + bytes);
+    struct legacy_deferred *t = new_deferred(s, legacy, MIGRATION_ADD, n_users * sizeof *users + bytes);
     if (t != NULL) {
         struct slice *copies = (struct slice *)(t + 1);
         char *at = (char *)(copies + n_users);
@@ -158,7 +158,7 @@ enum outcome cmd_legacy_again(struct resp_client *s, const struct slice *args, s
     (void)n;
     enum outcome refused;
     struct legacy *legacy = legacy_of(s, &refused);
-    return legacy == NULL ? refused : start(s, new_task(s, legacy, MIGRATION_AGAIN, 0));
+    return legacy == NULL ? refused : start(s, new_deferred(s, legacy, MIGRATION_AGAIN, 0));
 }
 
 static enum outcome pause_or_resume(struct resp_client *s, bool pause)
@@ -168,7 +168,7 @@ static enum outcome pause_or_resume(struct resp_client *s, bool pause)
     if (legacy == NULL) {
         return refused;
     }
-    struct legacy_task *t = new_task(s, legacy, MIGRATION_PAUSE, 0);
+    struct legacy_deferred *t = new_deferred(s, legacy, MIGRATION_PAUSE, 0);
     if (t != NULL) {
         t->users_to_migrate.paused = pause;
         t->plain = true;
@@ -269,8 +269,8 @@ enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, s
 }
 
 /* They are read from the disk, so that is done on an offload thread that may wait for it. */
-struct problems_task {
-    struct task task;
+struct problems_deferred {
+    struct deferred deferred;
     struct offload_job job;
     struct legacy *legacy;
     struct arena arena; /* of the list */
@@ -279,23 +279,23 @@ struct problems_task {
     struct err err;
 };
 
-static struct problems_task *problems_of(struct loop_message *message)
+static struct problems_deferred *problems_of(struct loop_message *message)
 {
-    return (struct problems_task *)((char *)message - offsetof(struct problems_task, job.message));
+    return (struct problems_deferred *)((char *)message - offsetof(struct problems_deferred, job.message));
 }
 
 static void read_problems(struct offload_job *job, struct asker *asker)
 {
     (void)asker;
-    struct problems_task *t = problems_of(&job->message);
+    struct problems_deferred *t = problems_of(&job->message);
     t->list = arena_alloc(&t->arena, (size_t)t->most * sizeof *t->list);
     t->found = t->list != NULL ? legacy_problems(t->legacy, t->list, t->most, &t->arena, &t->err)
                                : err_set(&t->err, ERR_NOMEM, "out of memory");
 }
 
-static void answer_problems(struct task *task, struct resp_client *s)
+static void answer_problems(struct deferred *deferred, struct resp_client *s)
 {
-    struct problems_task *t = (struct problems_task *)task;
+    struct problems_deferred *t = (struct problems_deferred *)deferred;
     if (t->found < 0) {
         resp_client_write_err(s, &t->err);
         return;
@@ -315,9 +315,9 @@ static void answer_problems(struct task *task, struct resp_client *s)
 static void problems_back(struct loop_message *message, void *owner)
 {
     (void)owner;
-    struct problems_task *t = problems_of(message);
+    struct problems_deferred *t = problems_of(message);
     struct arena arena = t->arena;
-    task_end(&t->task);
+    deferred_end(&t->deferred);
     arena_free(&arena);
 }
 
@@ -332,7 +332,7 @@ enum outcome cmd_legacy_problems(struct resp_client *s, const struct slice *args
     if (n > 3 || (n == 3 && (!arg_int(args[2], &most) || most < 1 || most > PROBLEMS_MOST))) {
         return resp_client_refuse(s, "ERR LEGACY PROBLEMS takes a number from 1 to %d", PROBLEMS_MOST);
     }
-    struct problems_task *t = task_new(sizeof *t, s, answer_problems);
+    struct problems_deferred *t = deferred_new(sizeof *t, s, answer_problems);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }

@@ -4,10 +4,10 @@
 #include "legacy/legacy.h"
 #include "replica/replica.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
-struct load_task {
-    struct task task;
+struct load_deferred {
+    struct deferred deferred;
     struct store_import import;
     struct legacy *legacy; /* who is noted by it is read there */
     struct ack *ack;       /* NULL: nobody is waited for */
@@ -17,25 +17,25 @@ struct load_task {
 
 static void on_acknowledged(struct ack_wait *wait)
 {
-    struct load_task *t = wait->owner;
-    task_done(&t->task);
+    struct load_deferred *t = wait->owner;
+    deferred_done(&t->deferred);
 }
 
 static void on_done(struct store_call *call)
 {
-    struct load_task *t = call->owner;
+    struct load_deferred *t = call->owner;
     legacy_wake(t->legacy);
     if (call->err.code < 0 || t->ack == NULL) {
-        task_done(&t->task);
+        deferred_done(&t->deferred);
         return;
     }
     t->wait = (struct ack_wait){.seq = t->import.seq, .err = &call->err, .done = on_acknowledged, .owner = t};
     ack_wait(t->ack, &t->wait);
 }
 
-static void answer_load(struct task *task, struct resp_client *s)
+static void answer_load(struct deferred *deferred, struct resp_client *s)
 {
-    const struct load_task *t = (struct load_task *)task;
+    const struct load_deferred *t = (struct load_deferred *)deferred;
     if (t->import.call.err.code < 0) {
         resp_client_write_err(s, &t->import.call.err);
         return;
@@ -54,7 +54,7 @@ enum outcome cmd_load(struct resp_client *s, const struct slice *args, size_t n)
     for (size_t i = 0; i < n; i++) {
         bytes += args[i].len;
     }
-    struct load_task *t = task_new(sizeof *t + n * (sizeof t->snapshots[0] + 1) + bytes, s, answer_load);
+    struct load_deferred *t = deferred_new(sizeof *t + n * (sizeof t->snapshots[0] + 1) + bytes, s, answer_load);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory for %zu bytes of users", bytes);
     }

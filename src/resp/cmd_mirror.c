@@ -2,21 +2,21 @@
 #include "legacy/mirror.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
-struct reset_task {
-    struct task task;
+struct reset_deferred {
+    struct deferred deferred;
     struct feed_reset reset;
 };
 
 static void on_reset(struct store_call *call)
 {
-    task_done(call->owner);
+    deferred_done(call->owner);
 }
 
-static void answer_reset(struct task *task, struct resp_client *s)
+static void answer_reset(struct deferred *deferred, struct resp_client *s)
 {
-    const struct err *err = &((struct reset_task *)task)->reset.call.err;
+    const struct err *err = &((struct reset_deferred *)deferred)->reset.call.err;
     if (err->code < 0) {
         resp_client_write_err(s, err);
     } else {
@@ -30,11 +30,11 @@ static enum outcome reset(struct resp_client *s)
     if (store->feed == NULL) {
         return resp_client_refuse(s, "ERR this store keeps no feed, so it has no mirror");
     }
-    struct reset_task *t = task_new(sizeof *t, s, answer_reset);
+    struct reset_deferred *t = deferred_new(sizeof *t, s, answer_reset);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
-    t->reset = (struct feed_reset){.call = {.done = on_reset, .owner = &t->task}, .consumer = MIRROR_CONSUMER};
+    t->reset = (struct feed_reset){.call = {.done = on_reset, .owner = &t->deferred}, .consumer = MIRROR_CONSUMER};
     store->feed->reset(store, &t->reset);
     return OUTCOME_LATER;
 }

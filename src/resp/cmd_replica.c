@@ -11,7 +11,7 @@
 #include "replica/replica.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
 static void write_id(struct writer *w, uint64_t id)
 {
@@ -133,8 +133,8 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
 
 /* --- ENLIST, DISMISS --- */
 
-struct enlist_task {
-    struct task task;
+struct enlist_deferred {
+    struct deferred deferred;
     struct feed_enlist enlist;
     struct feed_reset reset;
     struct page page;
@@ -144,12 +144,12 @@ struct enlist_task {
 
 static void on_done(struct store_call *call)
 {
-    task_done(call->owner);
+    deferred_done(call->owner);
 }
 
-static void answer_enlist(struct task *task, struct resp_client *s)
+static void answer_enlist(struct deferred *deferred, struct resp_client *s)
 {
-    const struct enlist_task *t = (struct enlist_task *)task;
+    const struct enlist_deferred *t = (struct enlist_deferred *)deferred;
     struct store_node now;
     if (t->enlist.call.err.code < 0) {
         resp_client_write_err(s, &t->enlist.call.err);
@@ -166,29 +166,29 @@ static void answer_enlist(struct task *task, struct resp_client *s)
 
 static void on_adopted(struct page *page)
 {
-    task_done(page->owner);
+    deferred_done(page->owner);
 }
 
-static void answer_adopt(struct task *task, struct resp_client *s)
+static void answer_adopt(struct deferred *deferred, struct resp_client *s)
 {
-    struct enlist_task *t = (struct enlist_task *)task;
+    struct enlist_deferred *t = (struct enlist_deferred *)deferred;
     if (t->page.err.code == ERR_NOTFOUND) {
         write_errorf(&s->writer, "LOST %s", t->page.err.text);
         return;
     }
     t->enlist.call.err = t->page.err;
     t->enlist.cursor = t->page.from;
-    answer_enlist(task, s);
+    answer_enlist(deferred, s);
 }
 
-static void free_adopt(struct task *task)
+static void free_adopt(struct deferred *deferred)
 {
-    page_end(&((struct enlist_task *)task)->page);
+    page_end(&((struct enlist_deferred *)deferred)->page);
 }
 
-static void answer_dismiss(struct task *task, struct resp_client *s)
+static void answer_dismiss(struct deferred *deferred, struct resp_client *s)
 {
-    const struct enlist_task *t = (struct enlist_task *)task;
+    const struct enlist_deferred *t = (struct enlist_deferred *)deferred;
     if (t->reset.call.err.code < 0) {
         resp_client_write_err(s, &t->reset.call.err);
     } else {
@@ -196,15 +196,16 @@ static void answer_dismiss(struct task *task, struct resp_client *s)
     }
 }
 
-static struct enlist_task *new_enlist(struct resp_client *s, struct slice arg,
-                                      void (*answer)(struct task *task, struct resp_client *s), enum outcome *refused)
+static struct enlist_deferred *new_enlist(struct resp_client *s, struct slice arg,
+                                          void (*answer)(struct deferred *deferred, struct resp_client *s),
+                                          enum outcome *refused)
 {
     struct replica *r = replica_of(s, refused);
     uint64_t node;
     if (r == NULL || !read_id(s, "node", arg, &node, refused)) {
         return NULL;
     }
-    struct enlist_task *t = task_new(sizeof *t, s, answer);
+    struct enlist_deferred *t = deferred_new(sizeof *t, s, answer);
     if (t == NULL) {
         *refused = resp_client_refuse(s, "OOM out of memory");
         return NULL;
@@ -231,14 +232,14 @@ enum outcome cmd_replica_enlist(struct resp_client *s, const struct slice *args,
     if (role_may_write(service_dedup(&s->conn)->role, &err) < 0) {
         return resp_client_refuse_err(s, &err);
     }
-    struct enlist_task *t = new_enlist(s, args[2], n == 5 ? answer_adopt : answer_enlist, &refused);
+    struct enlist_deferred *t = new_enlist(s, args[2], n == 5 ? answer_adopt : answer_enlist, &refused);
     if (t == NULL) {
         return refused;
     }
     if (n == 5) {
         t->page = (struct page){.kind = PAGE_ADOPT, .replica = replica, .done = on_adopted, .owner = t};
         t->page.cursor = (struct feed_cursor){.node = followed, .seq = (uint64_t)seq};
-        t->task.free = free_adopt;
+        t->deferred.free = free_adopt;
         pages_put(t->replica->pages, &t->page);
         return OUTCOME_LATER;
     }
@@ -251,7 +252,7 @@ enum outcome cmd_replica_dismiss(struct resp_client *s, const struct slice *args
 {
     (void)n;
     enum outcome refused;
-    struct enlist_task *t = new_enlist(s, args[2], answer_dismiss, &refused);
+    struct enlist_deferred *t = new_enlist(s, args[2], answer_dismiss, &refused);
     if (t == NULL) {
         return refused;
     }
@@ -262,23 +263,23 @@ enum outcome cmd_replica_dismiss(struct resp_client *s, const struct slice *args
 
 /* --- FETCH --- */
 
-struct fetch_task {
-    struct task task;
+struct fetch_deferred {
+    struct deferred deferred;
     struct feeder_fetch fetch;
     struct replica *replica;
 };
 
 static void on_fetched(struct feeder_fetch *fetch)
 {
-    task_done(fetch->owner);
+    deferred_done(fetch->owner);
 }
 
-static void free_fetch(struct task *task)
+static void free_fetch(struct deferred *deferred)
 {
-    buf_free(&((struct fetch_task *)task)->fetch.events);
+    buf_free(&((struct fetch_deferred *)deferred)->fetch.events);
 }
 
-static void write_fetched(struct writer *w, const struct fetch_task *t)
+static void write_fetched(struct writer *w, const struct fetch_deferred *t)
 {
     struct store_node now;
     role_look(t->replica->dedup->role, &now);
@@ -294,9 +295,9 @@ static void write_fetched(struct writer *w, const struct fetch_task *t)
     write_bulk(w, buf_slice(&t->fetch.events));
 }
 
-static void answer_fetch(struct task *task, struct resp_client *s)
+static void answer_fetch(struct deferred *deferred, struct resp_client *s)
 {
-    struct fetch_task *t = (struct fetch_task *)task;
+    struct fetch_deferred *t = (struct fetch_deferred *)deferred;
     const struct err *err = &t->fetch.err;
     if (err->code == ERR_NOTFOUND) {
         write_errorf(&s->writer, "LOST %s", err->text);
@@ -350,11 +351,11 @@ enum outcome cmd_replica_fetch(struct resp_client *s, const struct slice *args, 
         return resp_client_refuse(s, "READONLY this node is of term %" PRIu64 ", and the replica has met term %" PRIu64,
                                   now.term, term);
     }
-    struct fetch_task *t = task_new(sizeof *t, s, answer_fetch);
+    struct fetch_deferred *t = deferred_new(sizeof *t, s, answer_fetch);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
-    t->task.free = free_fetch;
+    t->deferred.free = free_fetch;
     t->fetch = fetch;
     t->fetch.owner = t;
     t->replica = r;

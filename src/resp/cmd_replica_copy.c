@@ -6,37 +6,37 @@
 #include "replica/replica.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 #include "store/positions.h"
 
-struct page_task {
-    struct task task;
+struct page_deferred {
+    struct deferred deferred;
     struct page page;
     char name[STORE_SOURCE_MAX];
 };
 
 static void on_read(struct page *page)
 {
-    task_done(page->owner);
+    deferred_done(page->owner);
 }
 
-static void free_page(struct task *task)
+static void free_page(struct deferred *deferred)
 {
-    page_end(&((struct page_task *)task)->page);
+    page_end(&((struct page_deferred *)deferred)->page);
 }
 
 static enum outcome start(struct resp_client *s, const struct page *page, struct slice name,
-                          void (*answer)(struct task *task, struct resp_client *s))
+                          void (*answer)(struct deferred *deferred, struct resp_client *s))
 {
     struct replica *r = service_dedup(&s->conn)->replica;
     if (r == NULL) {
         return resp_client_lacks(s, "replicas");
     }
-    struct page_task *t = task_new(sizeof *t, s, answer);
+    struct page_deferred *t = deferred_new(sizeof *t, s, answer);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
-    t->task.free = free_page;
+    t->deferred.free = free_page;
     t->page = *page;
     t->page.done = on_read;
     t->page.owner = t;
@@ -47,9 +47,9 @@ static enum outcome start(struct resp_client *s, const struct page *page, struct
 }
 
 /* NULL: it has failed, and that was written. */
-static const struct page *read_page(struct task *task, struct resp_client *s)
+static const struct page *read_page(struct deferred *deferred, struct resp_client *s)
 {
-    const struct page *page = &((struct page_task *)task)->page;
+    const struct page *page = &((struct page_deferred *)deferred)->page;
     if (page->err.code < 0) {
         resp_client_write_err(s, &page->err);
         return NULL;
@@ -64,9 +64,9 @@ static enum outcome refuse_number(struct resp_client *s, const char *what, struc
 
 /* --- users --- */
 
-static void answer_users(struct task *task, struct resp_client *s)
+static void answer_users(struct deferred *deferred, struct resp_client *s)
 {
-    const struct page *page = read_page(task, s);
+    const struct page *page = read_page(deferred, s);
     if (page == NULL) {
         return;
     }
@@ -96,9 +96,9 @@ enum outcome cmd_replica_users(struct resp_client *s, const struct slice *args, 
     return start(s, &page, slice_of("", 0), answer_users);
 }
 
-static void answer_user(struct task *task, struct resp_client *s)
+static void answer_user(struct deferred *deferred, struct resp_client *s)
 {
-    const struct page *page = read_page(task, s);
+    const struct page *page = read_page(deferred, s);
     if (page != NULL && page->n == 1) {
         write_bulk(&s->writer, buf_slice(&page->bytes));
     } else if (page != NULL) {
@@ -119,9 +119,9 @@ enum outcome cmd_replica_user(struct resp_client *s, const struct slice *args, s
 
 /* --- what staging.db has besides --- */
 
-static void answer_tombstones(struct task *task, struct resp_client *s)
+static void answer_tombstones(struct deferred *deferred, struct resp_client *s)
 {
-    const struct page *page = read_page(task, s);
+    const struct page *page = read_page(deferred, s);
     if (page == NULL) {
         return;
     }
@@ -152,9 +152,9 @@ enum outcome cmd_replica_tombstones(struct resp_client *s, const struct slice *a
     return start(s, &page, slice_of("", 0), answer_tombstones);
 }
 
-static void answer_positions(struct task *task, struct resp_client *s)
+static void answer_positions(struct deferred *deferred, struct resp_client *s)
 {
-    const struct page *page = read_page(task, s);
+    const struct page *page = read_page(deferred, s);
     if (page == NULL) {
         return;
     }

@@ -5,12 +5,12 @@
 #include "dedup/pools.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
 enum { ITEMS_BYTES = 512 * 1024 };
 
-struct pool_task {
-    struct task task;
+struct pool_deferred {
+    struct deferred deferred;
     struct pool_change change;
     char name[ID_MAX];
     size_t from;
@@ -18,17 +18,17 @@ struct pool_task {
 
 static void on_seen(struct pool_change *change)
 {
-    task_done(change->owner);
+    deferred_done(change->owner);
 }
 
 static enum outcome start(struct resp_client *s, struct slice name, size_t from,
-                          void (*answer)(struct task *task, struct resp_client *s))
+                          void (*answer)(struct deferred *deferred, struct resp_client *s))
 {
     struct pools *pools = service_dedup(&s->conn)->pools;
     if (pools == NULL) {
         return resp_client_lacks(s, "pools");
     }
-    struct pool_task *t = task_new(sizeof *t, s, answer);
+    struct pool_deferred *t = deferred_new(sizeof *t, s, answer);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
@@ -41,7 +41,7 @@ static enum outcome start(struct resp_client *s, struct slice name, size_t from,
 }
 
 /* NULL: it has failed, and that was written. */
-static const struct pool_table *look(const struct pool_task *t, struct resp_client *s)
+static const struct pool_table *look(const struct pool_deferred *t, struct resp_client *s)
 {
     if (t->change.err.code < 0) {
         resp_client_write_err(s, &t->change.err);
@@ -50,9 +50,9 @@ static const struct pool_table *look(const struct pool_task *t, struct resp_clie
     return service_pools(service_of(&s->conn));
 }
 
-static void answer_pools(struct task *task, struct resp_client *s)
+static void answer_pools(struct deferred *deferred, struct resp_client *s)
 {
-    const struct pool_table *table = look((struct pool_task *)task, s);
+    const struct pool_table *table = look((struct pool_deferred *)deferred, s);
     char version[POOL_VERSION_TEXT];
     if (table != NULL) {
         write_array(&s->writer, table->n);
@@ -64,9 +64,9 @@ static void answer_pools(struct task *task, struct resp_client *s)
     }
 }
 
-static void answer_pool(struct task *task, struct resp_client *s)
+static void answer_pool(struct deferred *deferred, struct resp_client *s)
 {
-    const struct pool_task *t = (struct pool_task *)task;
+    const struct pool_deferred *t = (struct pool_deferred *)deferred;
     const struct pool_table *table = look(t, s);
     if (table == NULL) {
         return;

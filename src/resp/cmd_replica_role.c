@@ -13,10 +13,10 @@
 #include "replica/replica.h"
 #include "resp/args.h"
 #include "resp/command.h"
-#include "resp/task.h"
+#include "resp/deferred.h"
 
-struct role_task {
-    struct task task;
+struct role_deferred {
+    struct deferred deferred;
     struct change change;
     struct worker_relay relay;
     struct changer *changer;
@@ -35,13 +35,13 @@ static struct replica *replica_of(struct resp_client *s, enum outcome *refused)
 
 static void on_changed(struct change *change)
 {
-    task_done(change->owner);
+    deferred_done(change->owner);
 }
 
-static struct role_task *new_task(struct resp_client *s, struct replica *r, enum change_kind kind, size_t more,
-                                  void (*answer)(struct task *task, struct resp_client *s))
+static struct role_deferred *new_deferred(struct resp_client *s, struct replica *r, enum change_kind kind, size_t more,
+                                          void (*answer)(struct deferred *deferred, struct resp_client *s))
 {
-    struct role_task *t = task_new(sizeof *t + more, s, answer);
+    struct role_deferred *t = deferred_new(sizeof *t + more, s, answer);
     if (t != NULL) {
         t->changer = r->changer;
         t->change.kind = kind;
@@ -51,7 +51,7 @@ static struct role_task *new_task(struct resp_client *s, struct replica *r, enum
     return t;
 }
 
-static enum outcome start(struct resp_client *s, struct role_task *t)
+static enum outcome start(struct resp_client *s, struct role_deferred *t)
 {
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
@@ -89,9 +89,9 @@ static bool read_other(struct resp_client *s, const struct slice *args, struct c
 
 /* --- MEET --- */
 
-static void answer_meet(struct task *task, struct resp_client *s)
+static void answer_meet(struct deferred *deferred, struct resp_client *s)
 {
-    const struct change *change = &((struct role_task *)task)->change;
+    const struct change *change = &((struct role_deferred *)deferred)->change;
     if (change->err.code < 0) {
         resp_client_write_err(s, &change->err);
         return;
@@ -103,7 +103,7 @@ static void answer_meet(struct task *task, struct resp_client *s)
 }
 
 static enum outcome meet(struct resp_client *s, const struct slice *args, void (*done)(struct change *change),
-                         void (*answer)(struct task *task, struct resp_client *s))
+                         void (*answer)(struct deferred *deferred, struct resp_client *s))
 {
     enum outcome refused;
     struct change other = {.kind = CHANGE_MEET};
@@ -111,7 +111,7 @@ static enum outcome meet(struct resp_client *s, const struct slice *args, void (
     if (r == NULL || !read_other(s, args, &other, &refused)) {
         return refused;
     }
-    struct role_task *t = new_task(s, r, CHANGE_MEET, 0, answer);
+    struct role_deferred *t = new_deferred(s, r, CHANGE_MEET, 0, answer);
     if (t != NULL) {
         t->change.term = other.term;
         t->change.node = other.node;
@@ -129,9 +129,9 @@ enum outcome cmd_replica_meet(struct resp_client *s, const struct slice *args, s
 
 /* --- STEPDOWN: met; then each worker hands in what it took before; then all of that is durable --- */
 
-static void answer_stepdown(struct task *task, struct resp_client *s)
+static void answer_stepdown(struct deferred *deferred, struct resp_client *s)
 {
-    const struct change *change = &((struct role_task *)task)->change;
+    const struct change *change = &((struct role_deferred *)deferred)->change;
     if (change->err.code < 0) {
         resp_client_write_err(s, &change->err);
     } else if (change->now.role == NODE_PRIMARY || change->now.leader != change->node) {
@@ -142,9 +142,9 @@ static void answer_stepdown(struct task *task, struct resp_client *s)
     }
 }
 
-static struct role_task *task_of_relay(struct worker_relay *relay)
+static struct role_deferred *task_of_relay(struct worker_relay *relay)
 {
-    return (struct role_task *)((char *)relay - offsetof(struct role_task, relay));
+    return (struct role_deferred *)((char *)relay - offsetof(struct role_deferred, relay));
 }
 
 static bool hand_in(struct worker_relay *relay, struct worker *w)
@@ -159,7 +159,7 @@ static bool hand_in(struct worker_relay *relay, struct worker *w)
 static void look_last(struct worker_relay *relay, struct worker *w)
 {
     (void)w;
-    struct role_task *t = task_of_relay(relay);
+    struct role_deferred *t = task_of_relay(relay);
     t->change.kind = CHANGE_LAST;
     t->change.done = on_changed;
     changer_put(t->changer, &t->change);
@@ -173,15 +173,15 @@ static void visit_all(struct loop_message *message, void *owner)
 /* On the changer's thread. */
 static void on_met(struct change *change)
 {
-    struct role_task *t = change->owner;
+    struct role_deferred *t = change->owner;
     if (change->err.code < 0 || change->now.role == NODE_PRIMARY) {
-        task_done(&t->task);
+        deferred_done(&t->deferred);
         return;
     }
     t->relay.visit = hand_in;
     t->relay.finish = look_last;
     t->relay.message.deliver = visit_all;
-    loop_queue_post(&t->task.client->conn.worker->queue, &t->relay.message);
+    loop_queue_post(&t->deferred.client->conn.worker->queue, &t->relay.message);
 }
 
 enum outcome cmd_replica_stepdown(struct resp_client *s, const struct slice *args, size_t n)
@@ -192,9 +192,9 @@ enum outcome cmd_replica_stepdown(struct resp_client *s, const struct slice *arg
 
 /* --- PROMOTE --- */
 
-static void answer_promote(struct task *task, struct resp_client *s)
+static void answer_promote(struct deferred *deferred, struct resp_client *s)
 {
-    const struct change *change = &((struct role_task *)task)->change;
+    const struct change *change = &((struct role_deferred *)deferred)->change;
     struct writer *w = &s->writer;
     if (change->err.code < 0) {
         resp_client_write_err(s, &change->err);
@@ -225,7 +225,7 @@ enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args
     if (r == NULL) {
         return refused;
     }
-    struct role_task *t = new_task(s, r, CHANGE_PROMOTE, 0, answer_promote);
+    struct role_deferred *t = new_deferred(s, r, CHANGE_PROMOTE, 0, answer_promote);
     if (t != NULL) {
         t->change.force = force;
     }
@@ -234,9 +234,9 @@ enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args
 
 /* --- MERGE --- */
 
-static void answer_merge(struct task *task, struct resp_client *s)
+static void answer_merge(struct deferred *deferred, struct resp_client *s)
 {
-    const struct change *change = &((struct role_task *)task)->change;
+    const struct change *change = &((struct role_deferred *)deferred)->change;
     if (change->err.code == ERR_NOTFOUND) {
         write_errorf(&s->writer, "LOST %s", change->err.text);
     } else if (change->err.code < 0) {
@@ -268,7 +268,7 @@ enum outcome cmd_replica_merge(struct resp_client *s, const struct slice *args, 
     if (r == NULL) {
         return refused;
     }
-    struct role_task *t = new_task(s, r, CHANGE_MERGE, args[5].len, answer_merge);
+    struct role_deferred *t = new_deferred(s, r, CHANGE_MERGE, args[5].len, answer_merge);
     if (t != NULL) {
         t->change.node = node;
         t->change.run = run;

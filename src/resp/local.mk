@@ -39,7 +39,7 @@ libunseen_a_SOURCES += \
 	src/resp/client.c \
 	src/resp/client.h \
 	src/resp/table.c \
-	src/resp/task.c \
-	src/resp/task.h \
+	src/resp/deferred.c \
+	src/resp/deferred.h \
 	src/resp/writer.c \
 	src/resp/writer.h
