@@ -53,6 +53,8 @@ libunseen_a_SOURCES += \
 	src/base/memory_limit.h \
 	src/base/module.c \
 	src/base/module.h \
+	src/base/task.c \
+	src/base/task.h \
 	src/base/siphash.c \
 	src/base/siphash.h \
 	src/base/slice.c \

@@ -4,13 +4,12 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "dedup/role.h"
 #include "store/pools.h"
 
@@ -20,15 +19,12 @@ struct pools {
     const struct config *cfg;
     uint64_t seed;
     struct pool_budget budget;
-    pthread_t thread;
-    struct heartbeat heartbeat;
-    bool started;
+    struct task task;
 
-    pthread_mutex_t mutex; /* guards: */
-    pthread_cond_t wake;
+    pthread_mutex_t mutex;    /* guards: */
     struct pool_table *table; /* the newest one */
     struct pool_change *first, **end;
-    bool stop, done; /* done: the store has answered */
+    bool done; /* the store has answered */
 
     _Atomic uint64_t generation, changes, refused;
 };
@@ -142,7 +138,7 @@ static void on_stored(struct store_call *call)
     struct pools *all = call->owner;
     pthread_mutex_lock(&all->mutex);
     all->done = true;
-    pthread_cond_broadcast(&all->wake);
+    task_wake(&all->task);
     pthread_mutex_unlock(&all->mutex);
 }
 
@@ -156,9 +152,7 @@ static int keep(struct pools *all, struct store_pool_change *change, struct err 
     change->call.owner = all;
     all->store->pools->change(all->store, change);
     pthread_mutex_lock(&all->mutex);
-    while (!all->done) {
-        heartbeat_wait(&all->heartbeat, &all->wake, &all->mutex, INT64_MAX); /* the store's own say how they are */
-    }
+    task_await(&all->task, &all->done); /* how the store is its own threads say */
     all->done = false;
     pthread_mutex_unlock(&all->mutex);
     return change->call.err.code < 0 ? (*err = change->call.err).code : 0;
@@ -277,12 +271,11 @@ static int carry_out(struct pools *all, struct pool_change *c, struct err *err)
     return may_change(all, c, err);
 }
 
-static void *pools_main(void *arg)
+static void pools_main(void *arg)
 {
     struct pools *all = arg;
-    heartbeat_begin(&all->heartbeat, "pools");
     pthread_mutex_lock(&all->mutex);
-    while (!all->stop) {
+    while (!task_stops(&all->task)) {
         struct pool_change *c = all->first;
         if (c != NULL) {
             all->first = c->next;
@@ -294,13 +287,11 @@ static void *pools_main(void *arg)
             c->done(c);
             pthread_mutex_lock(&all->mutex);
         } else {
-            heartbeat_wait(&all->heartbeat, &all->wake, &all->mutex, INT64_MAX);
+            task_wait(&all->task, INT64_MAX);
         }
-        heartbeat_now(&all->heartbeat);
+        heartbeat_now(&all->task.heartbeat);
     }
     pthread_mutex_unlock(&all->mutex);
-    heartbeat_end(&all->heartbeat);
-    return NULL;
 }
 
 static void refuse(struct pool_change *list)
@@ -317,11 +308,11 @@ void pools_change(struct pools *all, struct pool_change *change)
     change->next = NULL;
     change->err = (struct err){0};
     pthread_mutex_lock(&all->mutex);
-    bool takes = !all->stop;
+    bool takes = !task_stops(&all->task);
     if (takes) {
         *all->end = change;
         all->end = &change->next;
-        pthread_cond_broadcast(&all->wake);
+        task_wake(&all->task);
     }
     pthread_mutex_unlock(&all->mutex);
     if (!takes) {
@@ -404,17 +395,9 @@ int pools_start(const struct dedup *d, struct pools **out, struct err *err)
     all->seed = d->seed;
     all->end = &all->first;
     pthread_mutex_init(&all->mutex, NULL);
-    pthread_cond_init(&all->wake, NULL);
+    task_init(&all->task, &all->mutex);
     int rc = load_all(all, err);
-    if (rc == 0) {
-        sigset_t every, old;
-        sigfillset(&every);
-        pthread_sigmask(SIG_SETMASK, &every, &old);
-        int code = pthread_create(&all->thread, NULL, pools_main, all);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        all->started = code == 0;
-        rc = code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start the thread of pools: %s", strerror(code));
-    }
+    rc = rc < 0 ? rc : task_start(&all->task, "pools", TASK_BEATS, pools_main, all, err);
     if (rc < 0) {
         pools_free(all);
         return rc;
@@ -425,15 +408,10 @@ int pools_start(const struct dedup *d, struct pools **out, struct err *err)
 
 void pools_stop(struct pools *all)
 {
-    if (all == NULL || !all->started) {
+    if (all == NULL) {
         return;
     }
-    pthread_mutex_lock(&all->mutex);
-    all->stop = true;
-    pthread_cond_broadcast(&all->wake);
-    pthread_mutex_unlock(&all->mutex);
-    pthread_join(all->thread, NULL);
-    all->started = false;
+    task_stop(&all->task);
     struct pool_change *rest = all->first;
     all->first = NULL;
     refuse(rest);
@@ -443,7 +421,7 @@ void pools_free(struct pools *all)
 {
     if (all != NULL) {
         pools_let_go(all->table);
-        pthread_cond_destroy(&all->wake);
+        task_destroy(&all->task);
         pthread_mutex_destroy(&all->mutex);
         free(all);
     }

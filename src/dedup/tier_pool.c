@@ -9,6 +9,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/task.h"
 
 /* A question in memory of its own, since whoever asks may not wait for the thread that has it. Until it is freed it
  * counts in its loop's share of request_memory; a loop that ends gives that back before. */
@@ -22,8 +23,8 @@ struct tier_job {
 };
 
 struct tier_thread {
-    pthread_t thread;
     struct tier_pool *pool;
+    struct task *task;
     void *line;      /* NULL: not connected */
     unsigned deaths; /* of the tier, as it was connected */
     struct tier_job *job;
@@ -34,16 +35,15 @@ struct tier_pool {
     struct tier_ops tier_ops;
     const struct tier_line_ops *ops;
     void *owner;
-    pthread_mutex_t mutex; /* guards the rest, and all jobs */
-    pthread_cond_t wake, keeper_wake;
+    pthread_mutex_t mutex;         /* guards the rest, and all jobs */
     struct tier_job *first, **end; /* that wait for a thread */
     size_t n, bytes;               /* of all that are not freed */
-    bool well, stop, told;
+    bool well, told;
     int64_t well_us; /* when it was last */
     unsigned deaths; /* so often it was found dead: what was connected before may be as dead, and not know */
     struct err why;
     struct tier_thread keeper, threads[TIER_POOL_THREADS];
-    int running;
+    struct task keeping, answering[TIER_POOL_THREADS];
 };
 
 struct tier_port {
@@ -165,39 +165,34 @@ static int use(struct tier_thread *t, struct tier_question *q, struct err *err)
     return rc < 0 && q != NULL && was_open && clock_real_us() < until_us ? use(t, q, err) : rc;
 }
 
-static void *keep(void *arg)
+static void keep(void *arg)
 {
     struct tier_thread *t = arg;
     struct tier_pool *p = t->pool;
     int64_t delay_ms = 0;
     pthread_mutex_lock(&p->mutex);
-    while (!p->stop) {
+    while (!task_stops(t->task)) {
         struct err err = {0};
         pthread_mutex_unlock(&p->mutex);
         int rc = use(t, NULL, &err);
         pthread_mutex_lock(&p->mutex);
         judge(p, rc < 0 ? &err : NULL);
         delay_ms = rc < 0 ? backoff_next(delay_ms, TIER_POOL_FIRST_DELAY_MS, TIER_POOL_LAST_DELAY_MS) : 0;
-        int64_t ms = rc < 0 ? delay_ms : TIER_POOL_PING_MS;
-        int64_t until = clock_real_us() + ms * 1000, left;
-        while (!p->stop && (left = until - clock_real_us()) > 0) {
-            clock_cond_wait_real_us(&p->keeper_wake, &p->mutex, left);
-        }
+        task_wait_real(t->task, clock_real_us() + (rc < 0 ? delay_ms : TIER_POOL_PING_MS) * 1000);
     }
     pthread_mutex_unlock(&p->mutex);
     hang_up(t);
-    return NULL;
 }
 
-static void *answer(void *arg)
+static void answer(void *arg)
 {
     struct tier_thread *t = arg;
     struct tier_pool *p = t->pool;
     pthread_mutex_lock(&p->mutex);
-    while (!p->stop) {
+    while (!task_stops(t->task)) {
         struct tier_job *job = t->job = take(p);
         if (job == NULL) {
-            pthread_cond_wait(&p->wake, &p->mutex);
+            task_wait(t->task, INT64_MAX);
             continue;
         }
         struct err err = {0};
@@ -218,7 +213,6 @@ static void *answer(void *arg)
     }
     pthread_mutex_unlock(&p->mutex);
     hang_up(t);
-    return NULL;
 }
 
 /* --- ports --- */
@@ -366,7 +360,7 @@ static bool ask(struct tier_port *port, struct tier_question *q)
 {
     struct tier_pool *p = port->pool;
     pthread_mutex_lock(&p->mutex);
-    bool room = p->well && !p->stop && p->n < TIER_POOL_QUESTIONS_MAX &&
+    bool room = p->well && !task_stops(&p->keeping) && p->n < TIER_POOL_QUESTIONS_MAX &&
                 p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX && has_thread(p) &&
                 budget_allows(port->memory, BUDGET_REPLY, size_of(q->n));
     struct tier_job *job = room ? job_new(port, q) : NULL;
@@ -379,9 +373,10 @@ static bool ask(struct tier_port *port, struct tier_question *q)
         port->jobs = job;
         *p->end = job;
         p->end = &job->next;
-        pthread_cond_signal(&p->wake);
+        task_unlock_wake_one(p->answering, TIER_POOL_THREADS);
+    } else {
+        pthread_mutex_unlock(&p->mutex);
     }
-    pthread_mutex_unlock(&p->mutex);
     return job != NULL;
 }
 
@@ -420,17 +415,6 @@ static bool was_well(struct tier *tier)
 
 /* --- start and end --- */
 
-static int run(struct tier_pool *p, struct tier_thread *t, void *(*main)(void *arg), struct err *err)
-{
-    t->pool = p;
-    int rc = pthread_create(&t->thread, NULL, main, t);
-    if (rc != 0) {
-        return err_set(err, ERR_SYSTEM, "no thread for the second tier: %s", strerror(rc));
-    }
-    p->running++;
-    return 0;
-}
-
 int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_pool **pool, struct err *err)
 {
     struct tier_pool *p = calloc(1, sizeof *p);
@@ -445,11 +429,15 @@ int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_po
     p->end = &p->first;
     err_set(&p->why, ERR_SYSTEM, "it has not been reached yet");
     pthread_mutex_init(&p->mutex, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    pthread_cond_init(&p->keeper_wake, NULL);
-    int rc = run(p, &p->keeper, keep, err);
+    p->keeper = (struct tier_thread){.pool = p, .task = &p->keeping};
+    task_init(&p->keeping, &p->mutex);
+    for (int i = 0; i < TIER_POOL_THREADS; i++) {
+        p->threads[i] = (struct tier_thread){.pool = p, .task = &p->answering[i]};
+        task_init(&p->answering[i], &p->mutex);
+    }
+    int rc = task_start(&p->keeping, "tier-keeper", TASK_SILENT, keep, &p->keeper, err);
     for (int i = 0; i < TIER_POOL_THREADS && rc == 0; i++) {
-        rc = run(p, &p->threads[i], answer, err);
+        rc = task_start(&p->answering[i], "tier-reader", TASK_SILENT, answer, &p->threads[i], err);
     }
     if (rc < 0) {
         tier_pool_stop(p);
@@ -470,15 +458,14 @@ void tier_pool_stop(struct tier_pool *p)
     if (p == NULL) {
         return;
     }
-    pthread_mutex_lock(&p->mutex);
-    p->stop = true;
-    pthread_cond_broadcast(&p->wake);
-    pthread_cond_broadcast(&p->keeper_wake);
-    pthread_mutex_unlock(&p->mutex);
-    for (int i = 0; i < p->running; i++) {
-        pthread_join(i == 0 ? p->keeper.thread : p->threads[i - 1].thread, NULL);
+    task_ask_stop(&p->keeping);
+    for (int i = 0; i < TIER_POOL_THREADS; i++) {
+        task_ask_stop(&p->answering[i]);
     }
-    p->running = 0;
+    task_stop(&p->keeping);
+    for (int i = 0; i < TIER_POOL_THREADS; i++) {
+        task_stop(&p->answering[i]);
+    }
     for (struct tier_job *job = take(p); job != NULL; job = take(p)) {
         free_job(p, job);
     }
@@ -487,8 +474,10 @@ void tier_pool_stop(struct tier_pool *p)
 void tier_pool_free(struct tier_pool *p)
 {
     if (p != NULL) {
-        pthread_cond_destroy(&p->keeper_wake);
-        pthread_cond_destroy(&p->wake);
+        task_destroy(&p->keeping);
+        for (int i = 0; i < TIER_POOL_THREADS; i++) {
+            task_destroy(&p->answering[i]);
+        }
         pthread_mutex_destroy(&p->mutex);
         free(p);
     }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/task.h"
 #include "front/reader_store.h"
 #include "front/user_question.h"
 
@@ -33,7 +34,7 @@ struct store_reader {
 
 struct front_thread {
     struct front_store *store;
-    pthread_t thread;
+    struct task *task;
     struct front_link *link; /* NULL: to be opened */
     uint64_t losses;         /* of the store, when it was opened */
 };
@@ -43,15 +44,12 @@ struct front_store {
     const struct config *cfg;
     uint64_t seed;
 
-    pthread_mutex_t mutex;      /* all below but the threads' own */
-    pthread_cond_t wake;        /* there is a question, or a message */
-    pthread_cond_t keeper_wake; /* stop */
-    pthread_cond_t told;        /* a done() has returned */
-    bool stop;
+    pthread_mutex_t mutex;                 /* all below but the threads' own */
+    pthread_cond_t told;                   /* a done() has returned */
     struct front_load *first, **end;       /* that wait */
     struct store_message *refused, **last; /* writes that wait to be refused */
     struct front_thread keeper, threads[FRONT_READER_THREADS];
-    int running; /* threads: the keeper, then the others */
+    struct task keeping, answering[FRONT_READER_THREADS];
 
     /* As the keeper saw it last. */
     bool reached;
@@ -68,6 +66,8 @@ static inline struct front_store *front_store_of(struct store *s)
 /* Waits for Redis and its meta, and knows the seed then: see front_store_open(). */
 int front_reader_first(struct front_store *s, struct err *err);
 
+void front_reader_init(struct front_store *s); /* its tasks, before the rest */
+void front_reader_destroy(struct front_store *s);
 int front_reader_start(struct front_store *s, struct err *err); /* what has begun ends with front_reader_stop() */
 void front_reader_stop(struct front_store *s);
 

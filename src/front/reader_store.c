@@ -62,7 +62,7 @@ static int load(struct store_reader *r, struct store_load *l)
     l->reader = r;
     pthread_mutex_lock(&s->mutex);
     int rc = STORE_LATER;
-    if (s->stop) {
+    if (task_stops(&s->keeping)) {
         rc = err_set(&l->err, ERR_CLOSED, "the server is stopping");
     } else if (!s->reached) {
         rc = err_set(&l->err, s->why.code, "%s", s->why.text);
@@ -75,11 +75,7 @@ static int load(struct store_reader *r, struct store_load *l)
         *s->end = f;
         s->end = &f->next;
     }
-    pthread_mutex_unlock(&s->mutex);
-    /* Only now, or the thread would wake to find the mutex taken, and sleep again. */
-    if (rc == STORE_LATER) {
-        pthread_cond_signal(&s->wake);
-    }
+    task_unlock_wake_one(s->answering, rc == STORE_LATER ? FRONT_READER_THREADS : 0);
     return rc;
 }
 
@@ -104,8 +100,7 @@ static void put(struct store *base, struct store_message *m, enum store_message_
     pthread_mutex_lock(&s->mutex);
     *s->last = m;
     s->last = &m->next;
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->mutex);
+    task_unlock_wake_one(s->answering, FRONT_READER_THREADS);
 }
 
 static void store_record(struct store *base, struct store_batch *batch)
@@ -182,9 +177,8 @@ static uint64_t store_seed(struct store *base)
 
 static void free_store(struct front_store *s)
 {
+    front_reader_destroy(s);
     pthread_cond_destroy(&s->told);
-    pthread_cond_destroy(&s->keeper_wake);
-    pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->mutex);
     free(s);
 }
@@ -227,9 +221,8 @@ int front_store_open(const struct config *cfg, struct store **store, struct err 
     s->end = &s->first;
     s->last = &s->refused;
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->wake, NULL);
-    pthread_cond_init(&s->keeper_wake, NULL);
     pthread_cond_init(&s->told, NULL);
+    front_reader_init(s);
     int rc = front_reader_first(s, err);
     if (rc == 0) {
         rc = front_reader_start(s, err);

@@ -211,23 +211,21 @@ static void answer_one(struct front_thread *t, struct front_load *f)
     front_reader_tell(s, f, &err);
 }
 
-static void *answer(void *arg)
+static void answer(void *arg)
 {
     struct front_thread *t = arg;
     struct front_store *s = t->store;
-    pthread_setname_np(pthread_self(), "front-reader");
     pthread_mutex_lock(&s->mutex);
-    while (!s->stop) {
+    while (!task_stops(t->task)) {
         struct front_load *f = refuse_one(s) ? NULL : take(s);
         if (f != NULL) {
             answer_one(t, f);
-        } else if (s->refused == NULL && s->first == NULL && !s->stop) {
-            pthread_cond_wait(&s->wake, &s->mutex);
+        } else if (s->refused == NULL && s->first == NULL) {
+            task_wait(t->task, INT64_MAX);
         }
     }
     pthread_mutex_unlock(&s->mutex);
     hang_up(t);
-    return NULL;
 }
 
 /* --- the keeper --- */
@@ -316,24 +314,14 @@ static void find_master_again(struct front_thread *t, int64_t *since_us, int64_t
     }
 }
 
-static void rest(struct front_store *s, int64_t ms)
-{
-    const int64_t until_us = clock_real_us() + ms * 1000;
-    int64_t left_us;
-    while (!s->stop && (left_us = until_us - clock_real_us()) > 0) {
-        clock_cond_wait_real_us(&s->keeper_wake, &s->mutex, left_us);
-    }
-}
-
-static void *keep(void *arg)
+static void keep(void *arg)
 {
     struct front_thread *t = arg;
     struct front_store *s = t->store;
     struct look look = {.why = {0}};
     int64_t delay_ms = 0, still_since_us = 0, at_ms = 0;
-    pthread_setname_np(pthread_self(), "front-keeper");
     pthread_mutex_lock(&s->mutex);
-    while (!s->stop) {
+    while (!task_stops(t->task)) {
         struct err err = {0};
         pthread_mutex_unlock(&s->mutex);
         int rc = look_there(t, &look, &err);
@@ -347,12 +335,11 @@ static void *keep(void *arg)
             take_look(s, &look);
         }
         delay_ms = rc < 0 ? backoff_next(delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS) : 0;
-        rest(s, rc < 0 ? delay_ms : FRONT_LOOK_MS);
+        task_rest_real(t->task, clock_real_us() + (rc < 0 ? delay_ms : FRONT_LOOK_MS) * 1000);
     }
     pthread_mutex_unlock(&s->mutex);
     hang_up(t);
     front_question_free(&look.question);
-    return NULL;
 }
 
 /* --- start and end --- */
@@ -372,7 +359,6 @@ int front_reader_first(struct front_store *s, struct err *err)
     const int64_t until_us = clock_real_us() + FRONT_OPEN_MS * (int64_t)1000;
     struct look look = {.why = {0}};
     int rc;
-    s->keeper.store = s;
     for (;;) {
         *err = (struct err){0};
         rc = look_there(&s->keeper, &look, err);
@@ -383,7 +369,7 @@ int front_reader_first(struct front_store *s, struct err *err)
             break;
         }
         pthread_mutex_lock(&s->mutex);
-        rest(s, FRONT_LOOK_MS);
+        task_rest_real(&s->keeping, clock_real_us() + FRONT_LOOK_MS * 1000);
         pthread_mutex_unlock(&s->mutex);
     }
     rc = rc == 0 ? take_seed(s, &look.question.meta, err) : rc;
@@ -395,22 +381,29 @@ int front_reader_first(struct front_store *s, struct err *err)
     return rc;
 }
 
-static int run(struct front_store *s, struct front_thread *t, void *(*main)(void *arg), struct err *err)
+void front_reader_init(struct front_store *s)
 {
-    t->store = s;
-    int rc = pthread_create(&t->thread, NULL, main, t);
-    if (rc != 0) {
-        return err_set(err, ERR_SYSTEM, "no thread for the front: %s", strerror(rc));
+    s->keeper = (struct front_thread){.store = s, .task = &s->keeping};
+    task_init(&s->keeping, &s->mutex);
+    for (int i = 0; i < FRONT_READER_THREADS; i++) {
+        s->threads[i] = (struct front_thread){.store = s, .task = &s->answering[i]};
+        task_init(&s->answering[i], &s->mutex);
     }
-    s->running++;
-    return 0;
+}
+
+void front_reader_destroy(struct front_store *s)
+{
+    task_destroy(&s->keeping);
+    for (int i = 0; i < FRONT_READER_THREADS; i++) {
+        task_destroy(&s->answering[i]);
+    }
 }
 
 int front_reader_start(struct front_store *s, struct err *err)
 {
-    int rc = run(s, &s->keeper, keep, err);
+    int rc = task_start(&s->keeping, "front-keeper", TASK_SILENT, keep, &s->keeper, err);
     for (int i = 0; i < FRONT_READER_THREADS && rc == 0; i++) {
-        rc = run(s, &s->threads[i], answer, err);
+        rc = task_start(&s->answering[i], "front-reader", TASK_SILENT, answer, &s->threads[i], err);
     }
     return rc;
 }
@@ -419,13 +412,13 @@ void front_reader_stop(struct front_store *s)
 {
     struct err closed = {0};
     err_set(&closed, ERR_CLOSED, "the server is stopping");
-    pthread_mutex_lock(&s->mutex);
-    s->stop = true;
-    pthread_cond_broadcast(&s->wake);
-    pthread_cond_broadcast(&s->keeper_wake);
-    pthread_mutex_unlock(&s->mutex);
-    for (int i = 0; i < s->running; i++) {
-        pthread_join(i == 0 ? s->keeper.thread : s->threads[i - 1].thread, NULL);
+    task_ask_stop(&s->keeping);
+    for (int i = 0; i < FRONT_READER_THREADS; i++) {
+        task_ask_stop(&s->answering[i]);
+    }
+    task_stop(&s->keeping);
+    for (int i = 0; i < FRONT_READER_THREADS; i++) {
+        task_stop(&s->answering[i]);
     }
     hang_up(&s->keeper);
     pthread_mutex_lock(&s->mutex);

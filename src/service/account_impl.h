@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "base/heartbeat.h"
+#include "base/task.h"
 #include "net/logins.h"
 #include "service/account_file.h"
 #include "service/account_memo.h"
@@ -45,14 +45,10 @@ struct accounts {
     _Atomic(struct account_set *) set;
     struct account_set *newest; /* of all that there were */
 
-    pthread_t thread;
-    struct heartbeat heartbeat;
-    bool has_thread;
+    struct task task;
     struct crypt_data *scratch; /* the thread's */
 
     pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t wake;
-    bool stop;
     struct login_check *first, **end, *at_hand;
     size_t n_checks, n_waiting;
     struct account_memo memo;

@@ -146,7 +146,7 @@ void login_put_last(struct accounts *a, struct login_check *check)
     check->next = NULL;
     *a->end = check;
     a->end = &check->next;
-    pthread_cond_signal(&a->wake);
+    task_wake(&a->task);
 }
 
 static struct login_check *add_check(struct accounts *a, const struct attempt *at)
@@ -169,7 +169,7 @@ static struct login_check *take_in(struct accounts *a, struct account_login *l, 
 {
     struct login_check *check = find_check(a, at);
     bool full = check == NULL && (a->n_checks >= LOGIN_CHECKS_MAX || count_checks(a, at->peer) >= LOGIN_CHECKS_ADDRESS);
-    if (a->stop) {
+    if (task_stops(&a->task)) {
         l->err = &login_closed;
         return NULL;
     }

@@ -1,6 +1,5 @@
 /* The thread that checks passwords; how, login.c tells. */
 #include <crypt.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -108,12 +107,12 @@ static struct login_check *next_check(struct accounts *a)
     struct login_check *check = NULL;
     int64_t until_us;
     pthread_mutex_lock(&a->lock);
-    while (!a->stop && (check = take_due(a, &until_us)) == NULL) {
-        heartbeat_wait(&a->heartbeat, &a->wake, &a->lock, until_us);
+    while (!task_stops(&a->task) && (check = take_due(a, &until_us)) == NULL) {
+        task_wait(&a->task, until_us);
     }
     a->at_hand = check;
     pthread_mutex_unlock(&a->lock);
-    heartbeat_now(&a->heartbeat);
+    heartbeat_now(&a->task.heartbeat);
     return check;
 }
 
@@ -134,32 +133,17 @@ static bool must_wait(struct accounts *a, struct login_check *check)
     return wait != 0;
 }
 
-static void *thread_main(void *arg)
+static void run(void *arg)
 {
     struct accounts *a = arg;
-    heartbeat_begin(&a->heartbeat, "logins");
     for (struct login_check *check = next_check(a); check != NULL; check = next_check(a)) {
         if (!must_wait(a, check)) {
             run_check(a, check);
         }
     }
-    heartbeat_end(&a->heartbeat);
-    return NULL;
 }
 
 /* --- its life --- */
-
-/* Signals are the main thread's business. */
-static int start_thread(struct accounts *a, struct err *err)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int code = pthread_create(&a->thread, NULL, thread_main, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    a->has_thread = code == 0;
-    return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start the thread for logins: %s", strerror(code));
-}
 
 int accounts_open(struct service *s, struct account_set *set, struct err *err)
 {
@@ -175,9 +159,9 @@ int accounts_open(struct service *s, struct account_set *set, struct err *err)
     logins_init(&a->by_address, LOGIN_FREE_ADDRESS);
     atomic_init(&a->set, set);
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->wake, NULL);
+    task_init(&a->task, &a->lock);
     int code = account_memo_init(&a->memo, err);
-    return code < 0 ? code : start_thread(a, err);
+    return code < 0 ? code : task_start(&a->task, "logins", TASK_BEATS, run, a, err);
 }
 
 bool accounts_replace(struct service *s, struct account_set *set)
@@ -201,15 +185,10 @@ bool accounts_replace(struct service *s, struct account_set *set)
 void accounts_stop(struct service *s)
 {
     struct accounts *a = s->accounts;
-    if (a == NULL || !a->has_thread) {
+    if (a == NULL || a->scratch == NULL) {
         return;
     }
-    pthread_mutex_lock(&a->lock);
-    a->stop = true;
-    pthread_cond_signal(&a->wake);
-    pthread_mutex_unlock(&a->lock);
-    pthread_join(a->thread, NULL);
-    a->has_thread = false;
+    task_stop(&a->task);
     pthread_mutex_lock(&a->lock); /* the loops still look at what waits */
     struct login_check *check = a->first;
     a->first = NULL;

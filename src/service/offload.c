@@ -1,7 +1,6 @@
 #include "service/offload.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/background.h"
@@ -28,17 +27,9 @@ static struct offload_job *next_job(struct offload_thread *t)
 {
     struct offload_lane *lane = t->lane;
     pthread_mutex_lock(&lane->lock);
-    while (lane->first == NULL && !lane->stop) {
-        if (lane->kind->leaves_cold) {
-            heartbeat_wait(&t->heartbeat, &lane->wake, &lane->lock, INT64_MAX);
-        } else {
-            pthread_cond_wait(&lane->wake, &lane->lock);
-        }
+    while (lane->first == NULL && task_wait(t->task, INT64_MAX)) {
     }
-    if (lane->kind->leaves_cold) {
-        heartbeat_now(&t->heartbeat);
-    }
-    struct loop_message *message = lane->stop ? NULL : lane->first;
+    struct loop_message *message = task_stops(t->task) ? NULL : lane->first;
     if (message != NULL) {
         lane->first = message->next;
         lane->end = lane->first == NULL ? &lane->first : lane->end;
@@ -47,47 +38,23 @@ static struct offload_job *next_job(struct offload_thread *t)
     return (struct offload_job *)message;
 }
 
-static void *offload_main(void *arg)
+static void offload_main(void *arg)
 {
     struct offload_thread *t = arg;
-    const struct offload_kind *kind = t->lane->kind;
-    if (kind->background && background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
+    if (t->lane->kind->background && background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
         log_debug("can't lower the priority of the thread for large users", "errno=%d", errno);
-    }
-    if (kind->leaves_cold) {
-        heartbeat_begin(&t->heartbeat, kind->name);
-    } else {
-        pthread_setname_np(pthread_self(), kind->name);
     }
     for (struct offload_job *job = next_job(t); job != NULL; job = next_job(t)) {
         job->ask(job, t->asker);
         loop_queue_post(&job->home->queue, &job->message);
     }
-    if (kind->leaves_cold) {
-        heartbeat_end(&t->heartbeat);
-    }
-    return NULL;
-}
-
-/* Signals are the main thread's business. */
-static int start_thread(struct offload_thread *t, struct err *err)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int code = pthread_create(&t->thread, NULL, offload_main, t);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (code != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start the thread \"%s\" for questions: %s", t->lane->kind->name,
-                       strerror(code));
-    }
-    return 0;
 }
 
 static int add_thread(struct offload_lane *lane, const struct dedup *dedup, struct err *err)
 {
     struct offload_thread *t = &lane->threads[lane->n];
     t->lane = lane;
+    t->task = &lane->tasks[lane->n];
     int code = asker_open(dedup, &t->asker, err);
     if (code < 0) {
         return code;
@@ -95,7 +62,9 @@ static int add_thread(struct offload_lane *lane, const struct dedup *dedup, stru
     if (lane->kind->leaves_cold) {
         asker_leave_cold(t->asker);
     }
-    code = start_thread(t, err);
+    task_init(t->task, &lane->lock);
+    code =
+        task_start(t->task, lane->kind->name, lane->kind->leaves_cold ? TASK_BEATS : TASK_SILENT, offload_main, t, err);
     if (code < 0) {
         asker_close(t->asker);
     }
@@ -112,7 +81,6 @@ int offload_start(struct offload *a, const struct dedup *dedup, struct err *err)
         lane->end = &lane->first;
         lane->kind = &kinds[i];
         pthread_mutex_init(&lane->lock, NULL);
-        pthread_cond_init(&lane->wake, NULL);
     }
     for (int i = 0; i < OFFLOAD_LANES; i++) {
         while (code == 0 && a->lanes[i].n < kinds[i].threads) {
@@ -132,8 +100,7 @@ void offload_put(struct offload *a, struct offload_job *job)
     pthread_mutex_lock(&lane->lock);
     *lane->end = &job->message;
     lane->end = &job->message.next;
-    pthread_cond_signal(&lane->wake);
-    pthread_mutex_unlock(&lane->lock);
+    task_unlock_wake_one(lane->tasks, lane->n);
 }
 
 bool offload_take_back(struct offload *a, struct offload_job *job)
@@ -155,22 +122,19 @@ bool offload_take_back(struct offload *a, struct offload_job *job)
 
 static void stop_lane(struct offload_lane *lane)
 {
-    pthread_mutex_lock(&lane->lock);
-    lane->stop = true;
-    pthread_cond_broadcast(&lane->wake);
-    pthread_mutex_unlock(&lane->lock);
     for (int i = 0; i < lane->n; i++) {
+        task_ask_stop(&lane->tasks[i]);
         asker_stop(lane->threads[i].asker);
     }
     for (int i = 0; i < lane->n; i++) {
-        pthread_join(lane->threads[i].thread, NULL);
+        task_stop(&lane->tasks[i]);
+        task_destroy(&lane->tasks[i]);
         asker_close(lane->threads[i].asker);
     }
     for (struct loop_message *message = lane->first, *next; message != NULL; message = next) {
         next = message->next;
         loop_queue_post(&((struct offload_job *)message)->home->queue, message);
     }
-    pthread_cond_destroy(&lane->wake);
     pthread_mutex_destroy(&lane->lock);
 }
 

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "base/heartbeat.h"
+#include "base/task.h"
 #include "dedup/dedup.h"
 #include "net/loop_queue.h"
 
@@ -37,18 +37,16 @@ struct offload_job {
 };
 
 struct offload_thread {
-    pthread_t thread;
-    struct heartbeat heartbeat;
     struct offload_lane *lane;
+    struct task *task;
     struct asker *asker;
 };
 
 struct offload_lane {
     pthread_mutex_t lock;
-    pthread_cond_t wake;
     struct loop_message *first, **end; /* jobs, by their message */
-    bool stop;
     struct offload_thread threads[OFFLOAD_COLD_THREADS];
+    struct task tasks[OFFLOAD_COLD_THREADS];
     int n; /* that run */
     const struct offload_kind *kind;
 };

@@ -169,6 +169,7 @@ unit_tests += \
 	tests/unit/test_store_rows \
 	tests/unit/test_store_twins \
 	tests/unit/test_text \
+	tests/unit/test_task \
 	tests/unit/test_thread_queue \
 	tests/unit/test_tier_pool \
 	tests/unit/test_timeline \

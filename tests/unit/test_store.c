@@ -446,7 +446,7 @@ static void test_stalled(void **state)
     assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
     clock_test_advance(STORE_STALLED_MS); /* which is no matter of the disk */
     assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
-    age(&((struct sqlite_store *)f->store)->stager.queue.heartbeat);
+    age(&((struct sqlite_store *)f->store)->stager.queue.task.heartbeat);
     assert_int_equal(f->store->ops->stalled(f->store, &err), ERR_LATE);
     assert_non_null(strstr(err.text, "has not answered for 10 s"));
     assert_int_equal(f->store->ops->forgets_stalled(f->store, &err), 0);
@@ -472,7 +472,7 @@ static void test_stalled_by_a_read(void **state)
     f->store->ops->forget(f->store, &forget);
     vfs_fault_wait_held();
     assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
-    age(&((struct sqlite_store *)f->store)->stager.queue.heartbeat);
+    age(&((struct sqlite_store *)f->store)->stager.queue.task.heartbeat);
     assert_int_equal(f->store->ops->stalled(f->store, &err), ERR_LATE);
     vfs_fault_heal();
     wait_flag(&done);
@@ -486,7 +486,7 @@ static void test_stalled_forgets(void **state)
 {
     struct store_fixture *f = *state;
     struct err err = {0};
-    struct heartbeat *historian = &((struct sqlite_store *)f->store)->historian.queue.heartbeat;
+    struct heartbeat *historian = &((struct sqlite_store *)f->store)->historian.queue.task.heartbeat;
     play(f, "u", "a");
     assert_int_equal(flush(f), 0);
     int done = 0, again = 0, behind = 0;

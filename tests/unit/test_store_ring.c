@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "store/ring.h"
@@ -95,7 +96,10 @@ static void test_slot_that_is_not_emptied(void **state)
     while (slot_state(f, slot) != SLOT_OPEN) {
         slot++;
     }
-    /* The new time is written first, then the turn, then the emptying. The stager may see the hour before the tick. */
+    /* The new time is written first, then the turn, then the emptying: by the tick, which finds the stager idle. */
+    while (!task_is_idle(&((struct sqlite_store *)f->store)->stager.queue.task)) {
+        usleep(100);
+    }
     rule(VFS_SYNC, "staging.db-wal", 3, true, VFS_EIO);
     clock_test_advance(HOUR_MS);
     assert_int_equal(call(f, f->store->ops->tick, NULL), 0);

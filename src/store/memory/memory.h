@@ -49,7 +49,6 @@ struct memory_store {
     const struct config *cfg; /* read through config_now() */
     uint64_t seed;
     bool later;
-    pthread_t thread;
     struct thread_queue queue;
     struct position_set *positions;
     struct tombstones *tombstones;

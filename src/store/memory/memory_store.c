@@ -39,7 +39,7 @@ static void work(struct memory_store *s)
 {
     for (struct store_message *m = thread_queue_take(&s->queue), *next; m != NULL; m = next) {
         next = m->next;
-        heartbeat_now(&s->queue.heartbeat);
+        heartbeat_now(&s->queue.task.heartbeat);
         switch (m->kind) {
         case STORE_BATCH:
             memory_record(s, (struct store_batch *)m);
@@ -57,11 +57,10 @@ static void work(struct memory_store *s)
     }
 }
 
-static void *run(void *arg)
+static void run(void *arg)
 {
     struct memory_store *s = arg;
     bool stop = false;
-    heartbeat_begin(&s->queue.heartbeat, "memory");
     while (!stop) {
         stop = thread_queue_wait(&s->queue, EXPIRE_EVERY_MS);
         work(s);
@@ -71,8 +70,6 @@ static void *run(void *arg)
             memory_expire(s);
         }
     }
-    heartbeat_end(&s->queue.heartbeat);
-    return NULL;
 }
 
 /* --- the seam --- */
@@ -162,8 +159,7 @@ static void free_store(struct memory_store *s)
 static void store_close(struct store *base)
 {
     struct memory_store *s = memory_of(base);
-    thread_queue_stop(&s->queue);
-    pthread_join(s->thread, NULL);
+    task_stop(&s->queue.task);
     free_store(s);
 }
 
@@ -221,10 +217,10 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
         free_store(s);
         return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));
     }
-    int code = pthread_create(&s->thread, NULL, run, s);
-    if (code != 0) {
+    int code = task_start(&s->queue.task, "memory", TASK_BEATS, run, s, err);
+    if (code < 0) {
         free_store(s);
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
+        return code;
     }
     log_warn("NOTHING IS DURABLE: store = memory keeps all in memory, and all ends with this process", "");
     *store = &s->base;

@@ -278,7 +278,7 @@ void memory_expire(struct memory_store *s)
         }
         more = i < s->n_buckets;
         pthread_mutex_unlock(&s->mutex);
-        heartbeat_now(&s->queue.heartbeat);
+        heartbeat_now(&s->queue.task.heartbeat);
     }
 }
 

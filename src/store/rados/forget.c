@@ -265,7 +265,7 @@ static int plan_items(struct update *u)
     int result = update_generation(u);
     for (const struct blob *b = o->blobs; b != NULL && result == 0; b = b->next) {
         result = look_through(o, b);
-        heartbeat_now(&u->s->queue.heartbeat);
+        heartbeat_now(&u->s->queue.task.heartbeat);
     }
     for (size_t i = 0; i < o->n && result == 0; i++) {
         const struct item *item = &o->items[i];

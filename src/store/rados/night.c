@@ -25,9 +25,7 @@ enum wanted { NIGHT_TICK, NIGHT_WALK };
 
 struct night {
     struct rados_store *s;
-    pthread_t thread;
     struct thread_queue queue;
-    bool started;
     char cookie[LAYOUT_HEX + 1];
     int64_t marks_ms; /* when they were read, monotonic; -1: never */
 
@@ -43,8 +41,8 @@ struct night {
 /* Before a wait for the cluster, which its time limit bounds. */
 static void excuse(struct night *n)
 {
-    heartbeat_now(&n->queue.heartbeat);
-    heartbeat_excuse(&n->queue.heartbeat);
+    heartbeat_now(&n->queue.task.heartbeat);
+    heartbeat_excuse(&n->queue.task.heartbeat);
 }
 
 /* --- one piece --- */
@@ -91,7 +89,7 @@ static void wait_for(struct night *n, size_t at_most)
 {
     pthread_mutex_lock(&n->mutex);
     while (n->under_way > at_most) {
-        heartbeat_wait(&n->queue.heartbeat, &n->fewer, &n->mutex, INT64_MAX);
+        heartbeat_wait(&n->queue.task.heartbeat, &n->fewer, &n->mutex, INT64_MAX);
     }
     pthread_mutex_unlock(&n->mutex);
 }
@@ -117,7 +115,7 @@ static void walk_names(struct night *n, const struct names *names)
     for (size_t i = 0; i < names->n; i++) {
         struct slice user = slice_of(names->users[i], names->lens[i]);
         wait_for(n, AT_ONCE - 1);
-        heartbeat_now(&n->queue.heartbeat);
+        heartbeat_now(&n->queue.task.heartbeat);
         pthread_mutex_lock(&n->mutex);
         n->under_way++;
         pthread_mutex_unlock(&n->mutex);
@@ -351,11 +349,10 @@ static void walk_all(struct night *n, struct store_call *call)
 }
 
 /* What earlier walks have found is known from the start on. */
-static void *run(void *arg)
+static void run(void *arg)
 {
     struct night *n = arg;
     bool stop = false;
-    heartbeat_begin(&n->queue.heartbeat, "rados night");
     struct err ignored = {0}; /* it is logged, and tried again */
     renew_marks(n, &ignored);
     while (!stop) {
@@ -374,8 +371,6 @@ static void *run(void *arg)
             look(n);
         }
     }
-    heartbeat_end(&n->queue.heartbeat);
-    return NULL;
 }
 
 static void put(struct rados_store *s, struct store_call *call, enum wanted what)
@@ -387,7 +382,7 @@ static void put(struct rados_store *s, struct store_call *call, enum wanted what
 
 void night_tick(struct rados_store *s, struct store_call *call)
 {
-    if (s->night->started) {
+    if (s->use == RADOS_SERVES) {
         put(s, call, NIGHT_TICK);
     } else {
         rados_store_post(s, &call->message, RADOS_CALL);
@@ -457,7 +452,7 @@ int night_months(struct rados_store *s, struct night_month *out, int max, struct
 {
     struct night *n = s->night;
     struct night_piece sum = {0};
-    int count = 0, result = n->started ? 0 : renew_marks(n, err);
+    int count = 0, result = n->s->use == RADOS_SERVES ? 0 : renew_marks(n, err);
     *age = (struct night_age){0};
     if (result < 0) {
         return result;
@@ -493,21 +488,14 @@ int night_start(struct rados_store *s, struct err *err)
     thread_queue_init(&n->queue);
     pthread_mutex_init(&n->mutex, NULL);
     pthread_cond_init(&n->fewer, NULL);
-    if (s->use != RADOS_SERVES) {
-        return 0;
-    }
-    int code = pthread_create(&n->thread, NULL, run, n);
-    n->started = code == 0;
-    return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
+    return s->use != RADOS_SERVES ? 0 : task_start(&n->queue.task, "rados night", TASK_BEATS, run, n, err);
 }
 
 void night_stop(struct rados_store *s)
 {
     struct night *n = s->night;
-    if (n != NULL && n->started) {
-        thread_queue_stop(&n->queue);
-        pthread_join(n->thread, NULL);
-        n->started = false;
+    if (n != NULL) {
+        task_stop(&n->queue.task);
     }
 }
 

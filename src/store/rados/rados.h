@@ -65,7 +65,6 @@ struct rados_store {
     double error_rate; /* the pool's */
     uint64_t number;   /* of this node's start (meta.h) */
     struct guarded_clock clock;
-    pthread_t thread;
     struct thread_queue queue;
 
     struct writes_shard shards[RADOS_SHARDS];

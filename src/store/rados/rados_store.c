@@ -172,7 +172,7 @@ static void work(struct rados_store *s)
 {
     for (struct store_message *m = thread_queue_take(&s->queue), *next; m != NULL; m = next) {
         next = m->next;
-        heartbeat_now(&s->queue.heartbeat);
+        heartbeat_now(&s->queue.task.heartbeat);
         switch ((enum rados_message)m->what) {
         case RADOS_STEP:
             update_step((struct update *)m);
@@ -200,19 +200,16 @@ static void work(struct rados_store *s)
     }
 }
 
-static void *run(void *arg)
+static void run(void *arg)
 {
     struct rados_store *s = arg;
     bool stop = false;
-    heartbeat_begin(&s->queue.heartbeat, "rados");
     while (!stop) {
         stop = thread_queue_wait_until(&s->queue, clock_mono_us() + LOOK_EVERY_MS * 1000);
         work(s);
         pool_clock_look(s);
         fullness_look(s);
     }
-    heartbeat_end(&s->queue.heartbeat);
-    return NULL;
 }
 
 /* --- the seam --- */
@@ -327,8 +324,7 @@ static void store_close(struct store *base)
         pthread_cond_wait(&s->ended, &s->mutex);
     }
     pthread_mutex_unlock(&s->mutex);
-    thread_queue_stop(&s->queue);
-    pthread_join(s->thread, NULL);
+    task_stop(&s->queue.task);
     free_store(s);
 }
 
@@ -452,14 +448,10 @@ const char *rados_library_version(const char *folder)
 
 static int start(struct rados_store *s, struct err *err)
 {
-    int code = pthread_create(&s->thread, NULL, run, s);
-    if (code != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
-    }
-    code = night_start(s, err);
+    int code = task_start(&s->queue.task, "rados", TASK_BEATS, run, s, err);
+    code = code < 0 ? code : night_start(s, err);
     if (code < 0) {
-        thread_queue_stop(&s->queue);
-        pthread_join(s->thread, NULL);
+        task_stop(&s->queue.task);
     }
     return code;
 }

@@ -75,13 +75,13 @@ static int tell_silent(const struct sqlite_store *s, const struct heartbeat *thr
 static int store_forgets_stalled(struct store *base, struct err *err)
 {
     const struct sqlite_store *s = sqlite_store(base);
-    return tell_silent(s, &s->historian.queue.heartbeat, err);
+    return tell_silent(s, &s->historian.queue.task.heartbeat, err);
 }
 
 static int store_stalled(struct store *base, struct err *err)
 {
     const struct sqlite_store *s = sqlite_store(base);
-    int result = tell_silent(s, &s->stager.queue.heartbeat, err);
+    int result = tell_silent(s, &s->stager.queue.task.heartbeat, err);
     return result == 0 && atomic_load(&s->stager.behind_forget) ? store_forgets_stalled(base, err) : result;
 }
 
@@ -313,7 +313,7 @@ static int store_recover(struct store *base, store_progress *progress, void *arg
     atomic_store(&s->counters.recovery_us, took);
     log_info("staging recovered", "rows=%" PRIu64 " ms=%" PRIu64, atomic_load(&s->counters.recovered_rows),
              took / 1000);
-    return s->historian.running ? 0 : historian_start(s, err);
+    return task_started(&s->historian.queue.task) ? 0 : historian_start(s, err);
 }
 
 static const struct store_ops sqlite_ops = {

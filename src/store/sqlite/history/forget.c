@@ -274,7 +274,7 @@ void forgets_history(struct sqlite_store *s, struct store_forget *first)
     int result = one ? -1 : erase(s, first, &err);
     for (struct store_forget *forget = first, *next; forget != NULL; forget = next) {
         next = next_of(forget);
-        heartbeat_now(&s->historian.queue.heartbeat);
+        heartbeat_now(&s->historian.queue.task.heartbeat);
         end(s, forget, result == 0 ? 0 : forget_erase(s, forget)); /* alone: it may be another one's failure */
     }
 }

@@ -68,8 +68,6 @@ struct month_delta {
 };
 
 struct historian {
-    bool running; /* the thread; of whoever opens and closes the store */
-    pthread_t thread;
     struct thread_queue queue;
     struct db db;
     struct flush_job jobs[STORE_SLOTS_MAX];

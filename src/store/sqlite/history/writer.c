@@ -199,7 +199,7 @@ static bool take_messages(struct sqlite_store *s)
     for (struct store_message *m = thread_queue_take(&h->queue); m != NULL; m = next) {
         next = m->next;
         if (m->kind == STORE_FORGET) {
-            heartbeat_now(&h->queue.heartbeat);
+            heartbeat_now(&h->queue.task.heartbeat);
             next = take_forgets(m);
             forgets_history(s, (struct store_forget *)m);
             continue;
@@ -328,12 +328,11 @@ static bool enter_background(struct sqlite_store *s)
     return true;
 }
 
-static void *historian_main(void *arg)
+static void historian_main(void *arg)
 {
     struct sqlite_store *s = arg;
     struct historian *h = &s->historian;
     bool more = false, background = false;
-    heartbeat_begin(&h->queue.heartbeat, "historian");
     for (;;) {
         bool stop = more ? thread_queue_stopped(&h->queue)
                     : h->paused
@@ -358,8 +357,6 @@ static void *historian_main(void *arg)
         more = backup_step(s) || more;
     }
     refuse_rest(s);
-    heartbeat_end(&h->queue.heartbeat);
-    return NULL;
 }
 
 int historian_start(struct sqlite_store *s, struct err *err)
@@ -373,23 +370,14 @@ int historian_start(struct sqlite_store *s, struct err *err)
         return result;
     }
     sweep_announce(s);
-    int rc = pthread_create(&h->thread, NULL, historian_main, s);
-    if (rc != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
-    }
-    h->running = true;
-    return 0;
+    return task_start(&h->queue.task, "historian", TASK_BEATS, historian_main, s, err);
 }
 
 void historian_stop(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
-    thread_queue_stop(&h->queue);
-    if (h->running) {
-        pthread_join(h->thread, NULL);
-    } else {
-        refuse_rest(s);
-    }
+    task_stop(&h->queue.task);
+    refuse_rest(s); /* if it never ran */
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         flush_free(&h->jobs[i]);
     }

@@ -346,7 +346,7 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first)
         struct forgotten *f = &g.of[g.n];
         struct store_forget *forget = f->forget = (struct store_forget *)m;
         int64_t earlier;
-        heartbeat_now(&s->stager.queue.heartbeat);
+        heartbeat_now(&s->stager.queue.task.heartbeat);
         forget->err = (struct err){0};
         store_now(&s->base, &forget->at_ms, &earlier);
         forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;

@@ -381,7 +381,7 @@ void recover_work(struct sqlite_store *s, struct store_message *m)
 /* What the stager does with a flushed slot, if it isn't running. Whether something was done. */
 static bool empty_for_stager(struct sqlite_store *s)
 {
-    if (s->stager.running) {
+    if (task_started(&s->stager.queue.task)) {
         return false;
     }
     slots_retry_emptying(s, false);
@@ -419,7 +419,8 @@ static int wait_for_flush(struct sqlite_store *s, int n, struct err *err)
             thread_queue_wake(&s->historian.queue); /* what has failed may be due again */
             pthread_mutex_lock(&s->ring_mutex);
             if (s->slots[n].reading != SLOT_READING) {
-                clock_cond_wait_real(&s->came_back, &s->ring_mutex, s->stager.running ? LOOK_MS : EMPTY_MS);
+                clock_cond_wait_real(&s->came_back, &s->ring_mutex,
+                                     task_started(&s->stager.queue.task) ? LOOK_MS : EMPTY_MS);
             }
             pthread_mutex_unlock(&s->ring_mutex);
         }
@@ -435,7 +436,7 @@ static int flush_part(struct sqlite_store *s, int n, struct err *err)
              "slot=%d rows=%" PRIu64 " of=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64, n, r->rows, r->of,
              slots_closed_bytes(s), most_bytes(r));
     r->in_parts = true;
-    int result = s->historian.running ? 0 : historian_start(s, err);
+    int result = task_started(&s->historian.queue.task) ? 0 : historian_start(s, err);
     if (result < 0) {
         return result;
     }
@@ -452,7 +453,7 @@ static int read_slot(struct sqlite_store *s, struct db *db, int n, struct err *e
         more = read_some(s, db, n, err);
         int result = more;
         if (more >= 0 && unread->bad.n > 0) {
-            result = s->stager.running ? tell_stager(s, n, err) : set_bad_aside(s, n, err);
+            result = task_started(&s->stager.queue.task) ? tell_stager(s, n, err) : set_bad_aside(s, n, err);
         }
         if (result >= 0 && more == 1) {
             result = flush_part(s, n, err);
@@ -579,7 +580,7 @@ static int read_closed(struct sqlite_store *s, struct db *db, struct err *err)
 
 static int read_all(struct sqlite_store *s, struct db *db, struct err *err)
 {
-    int result = s->stager.running ? 0 : read_open(s, db, err);
+    int result = task_started(&s->stager.queue.task) ? 0 : read_open(s, db, err);
     return result == 0 ? read_closed(s, db, err) : result;
 }
 
@@ -628,7 +629,7 @@ int recover_all(struct sqlite_store *s, store_progress *progress, void *arg, str
     if (result == 0) {
         recover_free(s);
         atomic_store(&s->recovering, false);
-        if (s->historian.running) {
+        if (task_started(&s->historian.queue.task)) {
             thread_queue_wake(&s->historian.queue); /* it has more to do now */
         }
     }

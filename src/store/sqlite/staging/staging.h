@@ -50,9 +50,7 @@ struct clock_published {
 };
 
 struct stager {
-    bool running; /* the thread; told by the one that opens, recovers and closes the store */
-    pthread_t thread;
-    struct thread_queue queue;
+    struct thread_queue queue; /* started and stopped by the thread that opens, recovers and closes the store */
     struct db db;
     struct store_reader *reader; /* for what a forget must know before it erases */
     uint64_t next_id;

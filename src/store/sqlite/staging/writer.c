@@ -131,7 +131,7 @@ static bool work_held(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
     while (st->held != NULL) {
-        heartbeat_now(&st->queue.heartbeat);
+        heartbeat_now(&st->queue.task.heartbeat);
         stager_look_at_memory(s, false);
         struct store_message *group = NULL;
         struct store_message **last = &group;
@@ -315,12 +315,11 @@ static void refuse_rest(struct sqlite_store *s)
     }
 }
 
-static void *stager_main(void *arg)
+static void stager_main(void *arg)
 {
     struct sqlite_store *s = arg;
     struct stager *st = &s->stager;
     bool more = false;
-    heartbeat_begin(&st->queue.heartbeat, "stager");
     for (;;) {
         bool stop = more ? thread_queue_stopped(&st->queue) : thread_queue_wait(&st->queue, TICK_MS);
         stager_gather(st);
@@ -339,8 +338,7 @@ static void *stager_main(void *arg)
         work_flush_calls(s);
         stager_checkpoint_when_long(s);
         if (stop) {
-            heartbeat_end(&st->queue.heartbeat);
-            return NULL;
+            return;
         }
     }
 }
@@ -354,22 +352,17 @@ int stager_start(struct sqlite_store *s, struct err *err)
         return result;
     }
     stager_look_at_disk(s);
-    int rc = pthread_create(&st->thread, NULL, stager_main, s);
-    if (rc != 0) {
+    result = task_start(&st->queue.task, "stager", TASK_BEATS, stager_main, s, err);
+    if (result < 0) {
         reader_close(st->reader);
         st->reader = NULL;
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
-    st->running = true;
-    return 0;
+    return result;
 }
 
 void stager_stop(struct sqlite_store *s)
 {
-    thread_queue_stop(&s->stager.queue);
-    if (s->stager.running) {
-        pthread_join(s->stager.thread, NULL);
-    }
+    task_stop(&s->stager.queue.task);
 }
 
 void stager_free(struct sqlite_store *s)
