@@ -38,21 +38,20 @@ static void on_call(struct store_call *call)
 
 static void wait_for(struct front *f, struct wait_call *w)
 {
-    heartbeat_excuse(&f->w.heartbeat);
+    heartbeat_excuse(&f->w.task.heartbeat);
     pthread_mutex_lock(&w->mutex);
     while (!w->done) {
         pthread_cond_wait(&w->cond, &w->mutex);
     }
     pthread_mutex_unlock(&w->mutex);
-    heartbeat_now(&f->w.heartbeat);
+    heartbeat_now(&f->w.task.heartbeat);
 }
 
 static void on_more(void *arg)
 {
     struct front *f = arg;
     pthread_mutex_lock(&f->mutex);
-    f->more = true;
-    pthread_cond_signal(&f->wake);
+    task_wake(&f->w.task);
     pthread_mutex_unlock(&f->mutex);
 }
 
@@ -221,8 +220,8 @@ static int clear(struct front *f, struct err *err)
                 rc = remove_keys(f, &reply->items[1], last, err);
             }
         }
-        heartbeat_now(&f->w.heartbeat);
-    } while (rc == 0 && strcmp(cursor, "0") != 0 && !front_stops(f));
+        heartbeat_now(&f->w.task.heartbeat);
+    } while (rc == 0 && strcmp(cursor, "0") != 0 && !task_stops(&f->w.task));
     return rc == 0 && strcmp(cursor, "0") != 0 ? err_set(err, ERR_CLOSED, "the server is stopping") : rc;
 }
 
@@ -242,7 +241,6 @@ static void publish_epoch(struct front *f, const struct store_node *self, const 
     f->status.rebuilds += anew;
     f->status.filled = anew ? 0 : f->status.filled;
     snprintf(f->status.address, sizeof f->status.address, "%s", front_link_address(f->w.link));
-    pthread_cond_signal(&f->states_wake);
     pthread_mutex_unlock(&f->mutex);
 }
 
@@ -309,7 +307,7 @@ int front_begin(struct front *f, struct err *err)
     pthread_mutex_lock(&f->mutex);
     bool rebuild = f->rebuild;
     pthread_mutex_unlock(&f->mutex);
-    heartbeat_excuse(&f->w.heartbeat);
+    heartbeat_excuse(&f->w.task.heartbeat);
     int rc = front_link_open(f->cfg, FRONT_PATIENCE_MS, &f->w.link, err);
     return rc < 0 ? rc : begin_over(f, rebuild, err);
 }

@@ -42,23 +42,13 @@ void front_give_up(struct store *store)
 
 /* --- start and end --- */
 
-static int start_threads(struct front *f, struct err *err)
-{
-    int rc = pthread_create(&f->w.thread, NULL, front_writer_main, f);
-    f->w.runs = rc == 0;
-    if (rc == 0) {
-        rc = pthread_create(&f->s.thread, NULL, front_states_main, f);
-        f->s.runs = rc == 0;
-    }
-    return rc == 0 ? 0 : err_set(err, ERR_SYSTEM, "no thread for the front: %s", strerror(rc));
-}
-
 static int start(struct front *f, struct err *err)
 {
     int rc = f->store->ops->reader_open(f->store, &f->w.reader, err);
     rc = rc < 0 ? rc : f->store->ops->reader_open(f->store, &f->s.reader, err);
     rc = rc < 0 ? rc : tier_pool_start(&front_line_ops, f, &f->pool, err);
-    return rc < 0 ? rc : start_threads(f, err);
+    rc = rc < 0 ? rc : task_start(&f->w.task, "front", TASK_BEATS, front_writer_main, f, err);
+    return rc < 0 ? rc : task_start(&f->s.task, "front-states", TASK_BEATS, front_states_main, f, err);
 }
 
 int front_start(const struct dedup *dedup, struct front **front, struct err *err)
@@ -84,8 +74,8 @@ int front_start(const struct dedup *dedup, struct front **front, struct err *err
     f->status.doing = FRONT_WAITING;
     snprintf(f->status.cause, sizeof f->status.cause, "it was not reached yet");
     pthread_mutex_init(&f->mutex, NULL);
-    pthread_cond_init(&f->wake, NULL);
-    pthread_cond_init(&f->states_wake, NULL);
+    task_init(&f->w.task, &f->mutex);
+    task_init(&f->s.task, &f->mutex);
     int rc = start(f, err);
     if (rc < 0) {
         front_stop(f);
@@ -116,18 +106,11 @@ void front_stop(struct front *f)
     if (f == NULL) {
         return;
     }
-    pthread_mutex_lock(&f->mutex);
-    f->stop = true;
-    pthread_cond_broadcast(&f->wake);
-    pthread_cond_broadcast(&f->states_wake);
-    pthread_mutex_unlock(&f->mutex);
+    task_ask_stop(&f->w.task);
+    task_ask_stop(&f->s.task);
     tier_pool_stop(f->pool);
-    if (f->w.runs) {
-        pthread_join(f->w.thread, NULL);
-    }
-    if (f->s.runs) {
-        pthread_join(f->s.thread, NULL);
-    }
+    task_stop(&f->w.task);
+    task_stop(&f->s.task);
     wake_nobody(f);
     if (f->w.reader != NULL) {
         f->store->ops->reader_close(f->w.reader);
@@ -154,8 +137,8 @@ void front_free(struct front *f)
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) {
         buf_free(bufs[i]);
     }
-    pthread_cond_destroy(&f->wake);
-    pthread_cond_destroy(&f->states_wake);
+    task_destroy(&f->w.task);
+    task_destroy(&f->s.task);
     pthread_mutex_destroy(&f->mutex);
     free(f);
 }
@@ -184,7 +167,6 @@ int front_reconcile(struct front *f, struct err *err)
     pthread_mutex_lock(&f->mutex);
     bool full = f->epoch != 0 && f->full;
     f->reconcile = f->reconcile || full;
-    pthread_cond_signal(&f->states_wake);
     pthread_mutex_unlock(&f->mutex);
     return full ? 0 : err_set(err, ERR_ABSENT, "the front is not full now, so there is nothing to compare yet");
 }
@@ -196,7 +178,7 @@ int front_rebuild(struct front *f, struct err *err)
     }
     pthread_mutex_lock(&f->mutex);
     f->rebuild = true;
-    pthread_cond_signal(&f->wake);
+    task_wake(&f->w.task);
     pthread_mutex_unlock(&f->mutex);
     return 0;
 }

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "dedup/role.h"
 #include "dedup/tier_pool.h"
 #include "front/front.h"
@@ -49,11 +49,9 @@ struct front {
     struct tier_pool *pool;
 
     pthread_mutex_t mutex; /* guards: */
-    pthread_cond_t wake, states_wake;
-    bool stop, more;  /* something was recorded */
-    bool rebuild;     /* asked for */
-    bool begin_again; /* what stands there is not what was begun, the other thread has found */
-    bool reconcile;   /* the same */
+    bool rebuild;          /* asked for */
+    bool begin_again;      /* what stands there is not what was begun, the other thread has found */
+    bool reconcile;        /* the same */
     struct front_status status;
     uint64_t node, epoch; /* as the writer has begun; epoch 0: it has not */
     uint64_t last_epoch;  /* ever */
@@ -69,9 +67,7 @@ struct front {
 
     /* The writer's. */
     struct {
-        pthread_t thread;
-        bool runs;
-        struct heartbeat heartbeat;
+        struct task task;
         struct store_reader *reader;
         struct front_link *link;
         struct front_question question; /* meta */
@@ -86,9 +82,7 @@ struct front {
 
     /* Of the thread that carries states. */
     struct {
-        pthread_t thread;
-        bool runs;
-        struct heartbeat heartbeat;
+        struct task task;
         struct store_reader *reader;
         struct front_link *link;
         uint64_t epoch; /* that it writes for */
@@ -110,16 +104,15 @@ struct front {
 };
 
 /* writer.c */
-void *front_writer_main(void *arg);
+void front_writer_main(void *arg);
 void front_set_doing(struct front *f, enum front_doing doing);
 /* begin.c: connects and takes an epoch. ERR_LOCKED: another writer has it. */
 int front_begin(struct front *f, struct err *err);
 uint64_t front_feed_limit(const struct config *live);
 /* states.c */
-void *front_states_main(void *arg);
-/* Nothing that anybody waits for: until woken, stopped, or so long. */
-void front_rest(struct front *f, pthread_cond_t *cond, const bool *until, int64_t ms);
-bool front_stops(struct front *f);
+void front_states_main(void *arg);
+/* Until stopped, or so long: the front's Redis has no test clock. */
+void front_rest(struct front *f, struct task *t, int64_t ms);
 
 /* Appends a user's newest state to `out`: 1; 0: not now (they are being forgotten); or an error. Blocks on the disk. */
 int front_states_add(struct front *f, struct slice user, struct err *err);

@@ -115,9 +115,9 @@ int front_states_add(struct front *f, struct slice user, struct err *err)
     struct front_states *out = states_of(f);
     uint64_t as_of = 0;
     buf_clear(&out->snapshot);
-    heartbeat_excuse(&f->s.heartbeat);
+    heartbeat_excuse(&f->s.task.heartbeat);
     int there = f->store->copy->whole(f->s.reader, user, &out->snapshot, &as_of, err);
-    heartbeat_now(&f->s.heartbeat);
+    heartbeat_now(&f->s.task.heartbeat);
     if (there == ERR_BUSY) {
         *err = (struct err){0};
         return 0;
@@ -163,10 +163,10 @@ int front_states_send(struct front *f, const char *old_walk, const char *new_wal
     }
     int rc = gather(f, old_walk != NULL ? old_walk : "", new_walk != NULL ? new_walk : "", &out->words, err);
     if (rc == 0) {
-        heartbeat_excuse(&f->s.heartbeat);
+        heartbeat_excuse(&f->s.task.heartbeat);
         rc = front_link_run(f->s.link, FRONT_STATES, (const struct slice *)out->words.data,
                             out->words.len / sizeof(struct slice), &reply, err);
-        heartbeat_now(&f->s.heartbeat);
+        heartbeat_now(&f->s.task.heartbeat);
         rc = rc < 0 ? rc : front_verdict(reply, err);
     }
     if (rc == 0) {
@@ -263,7 +263,6 @@ static void on_flushed(struct store_call *call)
     *flush->flushed = call->err.code == 0 && flush->epoch == f->epoch;
     *flush->begun = false;
     f->flush_us = call->err.code == 0 ? 0 : clock_real_us() + FLUSH_AGAIN_MS * 1000;
-    pthread_cond_signal(&f->states_wake);
     pthread_mutex_unlock(&f->mutex);
     free(flush);
 }
@@ -300,9 +299,9 @@ int front_page(struct front *f, int64_t from, struct store_copy_users *page, str
     *page = (struct store_copy_users){.from = from, .ends = page->ends};
     buf_clear(&f->s.page);
     arena_reset(&f->s.arena);
-    heartbeat_excuse(&f->s.heartbeat);
+    heartbeat_excuse(&f->s.task.heartbeat);
     int rc = f->store->copy->users(f->s.reader, page, &f->s.page, PAGE_BYTES, err);
-    heartbeat_now(&f->s.heartbeat);
+    heartbeat_now(&f->s.task.heartbeat);
     *users = rc < 0 ? NULL : arena_alloc(&f->s.arena, (page->n + 1) * sizeof **users);
     if (rc == 0 && *users == NULL) {
         rc = out_of_memory(err);
@@ -421,7 +420,7 @@ static int step(struct front *f, struct err *err)
         return 0;
     }
     if (f->s.link == NULL) {
-        heartbeat_excuse(&f->s.heartbeat);
+        heartbeat_excuse(&f->s.task.heartbeat);
         int rc = front_link_open(f->cfg, FRONT_PATIENCE_MS, &f->s.link, err);
         if (rc < 0) {
             return rc;
@@ -443,18 +442,16 @@ static void begin_again(struct front *f)
 {
     pthread_mutex_lock(&f->mutex);
     f->begin_again = f->epoch == f->s.epoch;
-    f->more = true;
-    pthread_cond_signal(&f->wake);
+    task_wake(&f->w.task);
     pthread_mutex_unlock(&f->mutex);
 }
 
-void *front_states_main(void *arg)
+void front_states_main(void *arg)
 {
     struct front *f = arg;
-    heartbeat_begin(&f->s.heartbeat, "front-states");
-    while (!front_stops(f)) {
+    while (!task_stops(&f->w.task)) {
         struct err err = {0};
-        heartbeat_now(&f->s.heartbeat);
+        heartbeat_now(&f->s.task.heartbeat);
         int rc = step(f, &err);
         if (rc == ERR_STALE) {
             begin_again(f);
@@ -466,10 +463,8 @@ void *front_states_main(void *arg)
             hang_up(f);
         }
         if (rc <= 0) {
-            front_rest(f, &f->states_wake, NULL, rc < 0 ? AGAIN_MS : rest_ms(f));
+            front_rest(f, &f->s.task, rc < 0 ? AGAIN_MS : rest_ms(f));
         }
     }
     hang_up(f);
-    heartbeat_end(&f->s.heartbeat);
-    return NULL;
 }

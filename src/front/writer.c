@@ -18,7 +18,7 @@
 #include "base/hide.h"
 #include "front/front_impl.h"
 
-enum { NUMBER_TEXT = 24 };
+enum { NUMBER_TEXT = 24, LOOK_MS = 500 /* at whether it is to write after all */ };
 
 static struct slice number(uint64_t n, char out[NUMBER_TEXT])
 {
@@ -26,22 +26,10 @@ static struct slice number(uint64_t n, char out[NUMBER_TEXT])
     return slice_str(out);
 }
 
-bool front_stops(struct front *f)
+void front_rest(struct front *f, struct task *t, int64_t ms)
 {
     pthread_mutex_lock(&f->mutex);
-    bool stop = f->stop;
-    pthread_mutex_unlock(&f->mutex);
-    return stop;
-}
-
-void front_rest(struct front *f, pthread_cond_t *cond, const bool *until, int64_t ms)
-{
-    const int64_t end_us = clock_real_us() + ms * 1000;
-    int64_t left_us;
-    pthread_mutex_lock(&f->mutex);
-    while (!f->stop && (until == NULL || !*until) && (left_us = end_us - clock_real_us()) > 0) {
-        clock_cond_wait_real_us(cond, &f->mutex, left_us);
-    }
+    task_rest_real(t, clock_real_us() + ms * 1000);
     pthread_mutex_unlock(&f->mutex);
 }
 
@@ -286,10 +274,10 @@ static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struc
     if (rc < 0) {
         return rc;
     }
-    heartbeat_excuse(&f->w.heartbeat);
+    heartbeat_excuse(&f->w.task.heartbeat);
     rc = front_link_run(f->w.link, FRONT_EVENTS, (const struct slice *)f->w.words.data,
                         f->w.words.len / sizeof(struct slice), &reply, err);
-    heartbeat_now(&f->w.heartbeat);
+    heartbeat_now(&f->w.task.heartbeat);
     if (rc < 0 || (rc = front_verdict(reply, err)) < 0) {
         return rc;
     }
@@ -305,9 +293,6 @@ static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struc
     f->status.to = to;
     f->status.dirty = (uint64_t)dirty;
     take_sample(f, n);
-    if (dirty > 0) {
-        pthread_cond_signal(&f->states_wake);
-    }
     pthread_mutex_unlock(&f->mutex);
     return 0;
 }
@@ -355,7 +340,6 @@ static int check(struct front *f, struct err *err)
 static int step(struct front *f, struct err *err)
 {
     pthread_mutex_lock(&f->mutex);
-    f->more = false; /* before the look, so that nothing is missed */
     bool rebuild = f->rebuild, again = f->begin_again;
     f->begin_again = false;
     pthread_mutex_unlock(&f->mutex);
@@ -368,9 +352,9 @@ static int step(struct front *f, struct err *err)
     }
     uint64_t last = f->store->feed->last(f->store);
     arena_reset(&f->w.arena);
-    heartbeat_excuse(&f->w.heartbeat); /* what was just recorded is in memory, as a rule */
+    heartbeat_excuse(&f->w.task.heartbeat); /* what was just recorded is in memory, as a rule */
     int n = f->store->feed->read(f->w.reader, FEED_FRONT, f->w.to, f->w.events, FRONT_EVENTS_BATCH, &f->w.arena, err);
-    heartbeat_now(&f->w.heartbeat);
+    heartbeat_now(&f->w.task.heartbeat);
     if (n < 0) {
         return n;
     }
@@ -403,7 +387,7 @@ static void trouble(struct front *f, const struct err *err)
 {
     bool again = err->code == ERR_STALE && f->epoch != 0 && clock_real_us() - f->w.begun_us >= FRONT_CHECK_MS * 1000;
     end_epoch(f);
-    if (front_stops(f)) {
+    if (task_stops(&f->w.task)) {
         return;
     }
     if (again) {
@@ -412,10 +396,7 @@ static void trouble(struct front *f, const struct err *err)
     }
     begin_waiting(f, err, err->code == ERR_LOCKED ? FRONT_FENCED : FRONT_WAITING);
     f->w.delay_ms = backoff_next(f->w.delay_ms, FRONT_FIRST_DELAY_MS, FRONT_LAST_DELAY_MS);
-    for (int64_t ms = f->w.delay_ms; ms > 0 && !front_stops(f); ms -= HEARTBEAT_EVERY_MS / 2) {
-        heartbeat_now(&f->w.heartbeat);
-        front_rest(f, &f->wake, NULL, ms < HEARTBEAT_EVERY_MS / 2 ? ms : HEARTBEAT_EVERY_MS / 2);
-    }
+    front_rest(f, &f->w.task, f->w.delay_ms);
 }
 
 /* Once fenced it leaves the front alone, whatever becomes of that. */
@@ -427,22 +408,21 @@ static bool rests_fenced(struct front *f)
     return rests;
 }
 
-void *front_writer_main(void *arg)
+void front_writer_main(void *arg)
 {
     struct front *f = arg;
-    heartbeat_begin(&f->w.heartbeat, "front");
-    while (!front_stops(f)) {
+    while (!task_stops(&f->w.task)) {
         struct err err = {0};
-        heartbeat_now(&f->w.heartbeat);
+        heartbeat_now(&f->w.task.heartbeat);
         if (!role_is_primary(f->dedup->role)) {
             end_epoch(f);
             front_set_doing(f, FRONT_OFF);
             front_give_up(f->store); /* once it is promoted, all is brought in anew */
-            front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
+            front_rest(f, &f->w.task, LOOK_MS);
             continue;
         }
         if (rests_fenced(f)) {
-            front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
+            front_rest(f, &f->w.task, LOOK_MS);
             continue;
         }
         int n = f->w.link == NULL ? front_begin(f, &err) : 0;
@@ -453,10 +433,10 @@ void *front_writer_main(void *arg)
         }
         end_waiting(f, doing_now(f, n));
         if (n < FRONT_EVENTS_BATCH) {
-            front_rest(f, &f->wake, &f->more, FRONT_BEAT_MS);
+            pthread_mutex_lock(&f->mutex);
+            task_wait_real(&f->w.task, clock_real_us() + FRONT_BEAT_MS * 1000);
+            pthread_mutex_unlock(&f->mutex);
         }
     }
     end_epoch(f);
-    heartbeat_end(&f->w.heartbeat);
-    return NULL;
 }

@@ -23,23 +23,19 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     l->store = dedup->store;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_mutex_init(&l->reader_mutex, NULL);
-    pthread_cond_init(&l->wake, NULL);
+    task_init(&l->task, &l->mutex);
     priority_users_init(&l->first);
     migration_state_init(&l->state);
     migration_disconnect(l); /* makes all spare */
-    int rc = migration_batch_new(l->store, &l->heartbeat, &l->batch, err);
+    int rc = migration_batch_new(l->store, &l->task.heartbeat, &l->batch, err);
     if (rc == 0) {
         rc = l->store->ops->reader_open(l->store, &l->reader, err);
     }
     if (rc == 0) {
         rc = l->store->ops->reader_open(l->store, &l->problems_reader, err);
     }
-    if (rc == 0) {
-        int code = pthread_create(&l->thread, NULL, migration_main, l);
-        rc = code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
-    }
+    rc = rc < 0 ? rc : task_start(&l->task, "migration", TASK_BEATS, migration_main, l, err);
     if (rc < 0) {
-        l->stop = true;
         if (l->reader != NULL) {
             l->store->ops->reader_close(l->reader);
         }
@@ -58,14 +54,13 @@ void legacy_stop(struct legacy *l)
     if (l == NULL) {
         return;
     }
+    task_ask_stop(&l->task);
     pthread_mutex_lock(&l->mutex);
-    l->stop = true;
     if (l->redis != NULL) {
         redis_interrupt(l->redis);
     }
-    pthread_cond_broadcast(&l->wake);
     pthread_mutex_unlock(&l->mutex);
-    pthread_join(l->thread, NULL);
+    task_stop(&l->task);
     l->store->ops->reader_close(l->reader);
     l->store->ops->reader_close(l->problems_reader);
 }
@@ -77,7 +72,7 @@ void legacy_free(struct legacy *l)
         arena_free(&l->arena);
         priority_users_free(&l->first);
         migration_state_free(&l->state);
-        pthread_cond_destroy(&l->wake);
+        task_destroy(&l->task);
         pthread_mutex_destroy(&l->mutex);
         pthread_mutex_destroy(&l->reader_mutex);
         free(l);
@@ -88,8 +83,7 @@ void legacy_wake(struct legacy *l)
 {
     if (l != NULL) {
         pthread_mutex_lock(&l->mutex);
-        l->woken = true;
-        pthread_cond_broadcast(&l->wake);
+        task_wake(&l->task);
         pthread_mutex_unlock(&l->mutex);
     }
 }

@@ -31,14 +31,6 @@ enum {
 
 /* --- waiting --- */
 
-static bool stopping(struct legacy *l)
-{
-    pthread_mutex_lock(&l->mutex);
-    bool stop = l->stop;
-    pthread_mutex_unlock(&l->mutex);
-    return stop;
-}
-
 /* Another node takes the writes, and so migrates. */
 static bool rests(const struct legacy *l)
 {
@@ -53,34 +45,20 @@ static bool paused(struct legacy *l)
     return users_to_migrate.paused || rests(l);
 }
 
-static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
-{
-    int64_t until = clock_real_us() + ms * 1000, left = ms;
-    bool over = false;
-    while (!over && left > 0) {
-        heartbeat_now(&l->heartbeat);
-        pthread_mutex_lock(&l->mutex);
-        if (!l->stop && !(wakes && l->woken)) {
-            clock_cond_wait_real(&l->wake, &l->mutex, left < HEARTBEAT_EVERY_MS ? left : HEARTBEAT_EVERY_MS);
-        }
-        over = l->stop || (wakes && l->woken);
-        l->woken = l->woken && !wakes;
-        pthread_mutex_unlock(&l->mutex);
-        left = (until - clock_real_us() + 999) / 1000;
-    }
-    heartbeat_now(&l->heartbeat);
-}
-
 /* Waits for so long, or until there is something new. */
 static void wait_ms(struct legacy *l, int64_t ms)
 {
-    pass_ms(l, ms, true);
+    pthread_mutex_lock(&l->mutex);
+    task_wait_real(&l->task, clock_real_us() + ms * 1000);
+    pthread_mutex_unlock(&l->mutex);
 }
 
 /* The same, whatever is new. */
 static void rest_ms(struct legacy *l, int64_t ms)
 {
-    pass_ms(l, ms, false);
+    pthread_mutex_lock(&l->mutex);
+    task_rest_real(&l->task, clock_real_us() + ms * 1000);
+    pthread_mutex_unlock(&l->mutex);
 }
 
 static int64_t users_left_us(struct legacy *l)
@@ -92,7 +70,7 @@ static int64_t users_left_us(struct legacy *l)
 static void keep_bytes_rate(struct legacy *l)
 {
     int64_t left;
-    while (!stopping(l) && !paused(l) &&
+    while (!task_stops(&l->task) && !paused(l) &&
            (left = rate_limiter_left(&l->bytes, clock_real_us(), config_now(l->cfg)->legacy_bytes_rate)) > 0) {
         rest_ms(l, left / 1000 < RATE_LIMITER_LOOK_MS ? left / 1000 + 1 : RATE_LIMITER_LOOK_MS);
     }
@@ -137,13 +115,13 @@ static int connect_redis(struct legacy *l, struct err *err)
     if (l->redis != NULL) {
         return 0;
     }
-    int rc = redis_new(&l->heartbeat, &redis, err);
+    int rc = redis_new(&l->task.heartbeat, &redis, err);
     if (rc < 0) {
         return rc;
     }
     pthread_mutex_lock(&l->mutex);
     l->redis = redis; /* from now on whoever stops the thread interrupts it */
-    bool stop = l->stop;
+    bool stop = task_stops(&l->task);
     pthread_mutex_unlock(&l->mutex);
     rc = stop ? err_set(err, ERR_CLOSED, "interrupted") : redis_connect(redis, l->cfg, err);
     rc = rc < 0 ? rc : master_keys_look(&l->masters, redis, err);
@@ -307,8 +285,8 @@ static int read_migration_users(struct legacy *l, struct err *err)
             migration_state_show(&l->state, LEGACY_READING, NULL);
         }
     }
-    while (rc == 0 && !stopping(l) && !paused(l)) {
-        heartbeat_now(&l->heartbeat);
+    while (rc == 0 && !task_stops(&l->task) && !paused(l)) {
+        heartbeat_now(&l->task.heartbeat);
         rc = start_some(l, err);
         if (rc == 0 && l->n_queue > 0) {
             rc = go_on(l, err);
@@ -355,7 +333,7 @@ static void work(struct legacy *l)
         return;
     }
     rc = read_migration_users(l, &err);
-    bool stop = stopping(l), theirs = is_theirs(rc);
+    bool stop = task_stops(&l->task), theirs = is_theirs(rc);
     migration_disconnect(l);
     if (!stop && (rc == 0 || theirs)) {
         int drained = migration_batch_drain(l->batch, &late);
@@ -377,13 +355,12 @@ static void work(struct legacy *l)
     }
 }
 
-void *migration_main(void *arg)
+void migration_main(void *arg)
 {
     struct legacy *l = arg;
     bool told = false;
-    heartbeat_begin(&l->heartbeat, "migration");
-    while (!stopping(l)) {
-        heartbeat_now(&l->heartbeat);
+    while (!task_stops(&l->task)) {
+        heartbeat_now(&l->task.heartbeat);
         struct store_migration_counts users_to_migrate;
         l->store->migration->state(l->store, &users_to_migrate);
         users_to_migrate.paused = users_to_migrate.paused || rests(l);
@@ -407,6 +384,4 @@ void *migration_main(void *arg)
     }
     migration_disconnect(l);
     master_keys_free(&l->masters);
-    heartbeat_end(&l->heartbeat);
-    return NULL;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-#include "base/heartbeat.h"
+#include "base/task.h"
 #include "legacy/fetch_user.h"
 #include "legacy/legacy.h"
 #include "legacy/master_keys.h"
@@ -28,18 +28,15 @@ struct legacy {
     const struct dedup *dedup;
     const struct config *cfg;
     struct store *store;
-    pthread_t thread;
-    pthread_mutex_t mutex; /* guards these, but not the thread's own below: */
-    pthread_cond_t wake;
-    bool stop, woken;
+    struct task task;
+    pthread_mutex_t mutex;        /* guards these, but not the task's own below: */
     struct redis *redis;          /* set and cleared under it, used by the thread without */
     pthread_mutex_t reader_mutex; /* guards this: */
     struct store_reader *problems_reader;
     struct priority_users first;
     struct migration_state state;
 
-    /* the thread's own */
-    struct heartbeat heartbeat;
+    /* the task's own */
     struct store_reader *reader;
     struct fetch_rules rules;
     struct fetch_user takes[UNDER_WAY];
@@ -57,8 +54,8 @@ struct legacy {
     uint64_t settled;           /* users who were migrated or left when it failed last */
 };
 
-/* The thread: until stop. */
-void *migration_main(void *arg);
+/* The task's. */
+void migration_main(void *arg);
 
 /* Ends the connection, and drops the users under way. Called by the thread, and once before it begins. */
 void migration_disconnect(struct legacy *l);

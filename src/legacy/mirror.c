@@ -11,24 +11,20 @@
 #include "base/backoff.h"
 #include "dedup/role.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/heartbeat.h"
 #include "base/hide.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
 #include "legacy/repeat.h"
@@ -47,10 +43,7 @@ struct mirror {
     struct role *role;
     struct store_reader *reader;
     struct arena arena;
-    struct heartbeat heartbeat;
-    pthread_t thread;
-    int wake_fd;
-    _Atomic bool stop;
+    struct task task;
     _Atomic bool asleep; /* wants to be woken when something waits */
 
     /* The thread's. */
@@ -206,25 +199,19 @@ static int send_batch(struct mirror *m, int n, struct err *err)
 /* At most so long: until told to stop, or, when it may, woken. */
 static void rest(struct mirror *m, int64_t ms, bool wakes)
 {
-    int64_t until = clock_real_us() + ms * 1000;
-    do {
-        int64_t left = (until - clock_real_us() + 999) / 1000;
-        struct pollfd fd = {.fd = m->wake_fd, .events = POLLIN};
-        int n = poll(&fd, 1, (int)(left < 0 ? 0 : left < HEARTBEAT_EVERY_MS / 2 ? left : HEARTBEAT_EVERY_MS / 2));
-        heartbeat_now(&m->heartbeat);
-        uint64_t count;
-        if (n > 0 && read(m->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR) {
-            return;
-        }
-        if (n > 0 && wakes) {
-            return;
-        }
-    } while (!atomic_load(&m->stop) && clock_real_us() < until);
+    const int64_t until_us = clock_real_us() + ms * 1000;
+    pthread_mutex_lock(&m->mutex);
+    if (wakes) {
+        task_wait_real(&m->task, until_us);
+    } else {
+        task_rest_real(&m->task, until_us);
+    }
+    pthread_mutex_unlock(&m->mutex);
 }
 
 static void trouble(struct mirror *m, const struct err *err)
 {
-    if (atomic_load(&m->stop)) {
+    if (task_stops(&m->task)) {
         return;
     }
     begin_waiting(m, err);
@@ -256,13 +243,12 @@ static int step(struct mirror *m, struct err *err)
     return rc < 0 ? rc : n;
 }
 
-static void *mirror_main(void *arg)
+static void mirror_main(void *arg)
 {
     struct mirror *m = arg;
-    heartbeat_begin(&m->heartbeat, "mirror");
-    while (!atomic_load(&m->stop)) {
+    while (!task_stops(&m->task)) {
         struct err err = {0};
-        heartbeat_now(&m->heartbeat);
+        heartbeat_now(&m->task.heartbeat);
         if (!role_is_primary(m->role)) {
             redis_disconnect(m->repeat.redis);
             set_doing(m, MIRROR_OFF);
@@ -286,17 +272,15 @@ static void *mirror_main(void *arg)
             }
         }
     }
-    heartbeat_end(&m->heartbeat);
-    return NULL;
 }
 
 /* --- from outside --- */
 
 static void wake(struct mirror *m)
 {
-    uint64_t one = 1;
-    while (write(m->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    pthread_mutex_lock(&m->mutex);
+    task_wake(&m->task);
+    pthread_mutex_unlock(&m->mutex);
 }
 
 static uint64_t limit(const struct config *live)
@@ -344,22 +328,17 @@ static void tell_queue(const struct feed_state *queue, bool on)
 
 static int start(struct mirror *m, struct err *err)
 {
-    int rc = redis_new(&m->heartbeat, &m->repeat.redis, err);
+    int rc = redis_new(&m->task.heartbeat, &m->repeat.redis, err);
     if (rc < 0) {
         return rc;
-    }
-    if ((m->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
-        return err_set(err, ERR_SYSTEM, "can't make an eventfd: %s", strerror(errno));
     }
     if ((rc = m->store->ops->reader_open(m->store, &m->reader, err)) < 0) {
         return rc;
     }
     rc = role_is_primary(m->role) ? be_woken(m, on_more, err) : 0;
-    if (rc == 0 && (rc = pthread_create(&m->thread, NULL, mirror_main, m)) != 0) {
-        be_woken(m, NULL, err);
-        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
-    }
+    rc = rc < 0 ? rc : task_start(&m->task, "mirror", TASK_BEATS, mirror_main, m, err);
     if (rc < 0) {
+        be_woken(m, NULL, &(struct err){0});
         m->store->ops->reader_close(m->reader);
     }
     return rc;
@@ -388,8 +367,8 @@ int mirror_start(const struct config *cfg, struct store *store, struct role *rol
     m->repeat.owner = m;
     m->store = store;
     m->role = role;
-    m->wake_fd = -1;
     pthread_mutex_init(&m->mutex, NULL);
+    task_init(&m->task, &m->mutex);
     int rc = start(m, err);
     if (rc < 0) {
         mirror_free(m);
@@ -407,10 +386,9 @@ void mirror_stop(struct mirror *m)
     if (role_is_primary(m->role)) {
         be_woken(m, NULL, &(struct err){0});
     }
-    atomic_store(&m->stop, true);
+    task_ask_stop(&m->task);
     redis_interrupt(m->repeat.redis);
-    wake(m);
-    pthread_join(m->thread, NULL);
+    task_stop(&m->task);
     redis_disconnect(m->repeat.redis);
     m->store->ops->reader_close(m->reader);
 }
@@ -421,10 +399,8 @@ void mirror_free(struct mirror *m)
         return;
     }
     redis_close(m->repeat.redis);
-    if (m->wake_fd >= 0) {
-        close(m->wake_fd);
-    }
     arena_free(&m->arena);
+    task_destroy(&m->task);
     pthread_mutex_destroy(&m->mutex);
     free(m);
 }

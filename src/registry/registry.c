@@ -18,8 +18,8 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "registry/agent.h"
 #include "registry/consul.h"
 
@@ -48,9 +48,7 @@ struct registry {
     struct registry_self self; /* as it was looked at last */
     void *arg;
     struct agent *agent;
-    struct heartbeat heartbeat;
-    pthread_t thread;
-    bool started;
+    struct task task;
     uint32_t seed_fingerprint;
 
     /* The thread's. */
@@ -266,14 +264,13 @@ static void leave_all(struct registry *r)
     count(r, false);
 }
 
-static void *registry_main(void *arg)
+static void registry_main(void *arg)
 {
     struct registry *r = arg;
-    heartbeat_begin(&r->heartbeat, "registry");
     while (!agent_interrupted(r->agent)) {
         struct err err = {0};
         look_at_self(r);
-        heartbeat_now(&r->heartbeat);
+        heartbeat_now(&r->task.heartbeat);
         int rc = keep_all(r, &err);
         if (agent_interrupted(r->agent)) {
             break;
@@ -288,8 +285,6 @@ static void *registry_main(void *arg)
         }
     }
     leave_all(r);
-    heartbeat_end(&r->heartbeat);
-    return NULL;
 }
 
 /* --- from outside --- */
@@ -311,7 +306,8 @@ int registry_new(const struct config *cfg, registry_look_fn *look, void *arg, st
     r->status.doing = REGISTRY_WAITING;
     snprintf(r->status.cause, sizeof r->status.cause, "not asked yet");
     pthread_mutex_init(&r->mutex, NULL);
-    int rc = agent_new(cfg, &r->heartbeat, &r->agent, err);
+    task_init(&r->task, &r->mutex);
+    int rc = agent_new(cfg, &r->task.heartbeat, &r->agent, err);
     if (rc < 0) {
         registry_free(r);
         return rc;
@@ -339,19 +335,14 @@ int registry_start(struct registry *r, uint32_t seed_fingerprint, struct err *er
         return 0;
     }
     r->seed_fingerprint = seed_fingerprint;
-    if (pthread_create(&r->thread, NULL, registry_main, r) != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start the registry's thread");
-    }
-    r->started = true;
-    return 0;
+    return task_start(&r->task, "registry", TASK_BEATS, registry_main, r, err);
 }
 
 void registry_stop(struct registry *r)
 {
-    if (r != NULL && r->started) {
+    if (r != NULL) {
         agent_interrupt(r->agent);
-        pthread_join(r->thread, NULL);
-        r->started = false;
+        task_stop(&r->task);
     }
 }
 
@@ -362,6 +353,7 @@ void registry_free(struct registry *r)
     }
     agent_free(r->agent);
     buf_free(&r->reply);
+    task_destroy(&r->task);
     pthread_mutex_destroy(&r->mutex);
     free(r);
 }
