@@ -5,18 +5,15 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/heartbeat.h"
+#include "base/task.h"
 #include "replica/adopt.h"
 #include "replica/replica.h"
 
 struct pages {
     struct store *store;
     struct store_reader *reader;
-    pthread_t thread;
-    struct heartbeat heartbeat;
+    struct task task;
     pthread_mutex_t mutex; /* guards: */
-    pthread_cond_t wake;
-    bool stop;
     struct page *first, **last;
 };
 
@@ -64,15 +61,14 @@ static void work(struct pages *p, struct page *page)
     page->done(page);
 }
 
-static void *pages_main(void *arg)
+static void pages_main(void *arg)
 {
     struct pages *p = arg;
-    heartbeat_begin(&p->heartbeat, "pages");
     pthread_mutex_lock(&p->mutex);
-    while (!p->stop) {
+    while (!task_stops(&p->task)) {
         struct page *page = p->first;
         if (page == NULL) {
-            heartbeat_wait(&p->heartbeat, &p->wake, &p->mutex, INT64_MAX);
+            task_wait(&p->task, INT64_MAX);
         } else {
             p->first = page->next;
             p->last = p->first == NULL ? &p->first : p->last;
@@ -80,11 +76,9 @@ static void *pages_main(void *arg)
             work(p, page);
             pthread_mutex_lock(&p->mutex);
         }
-        heartbeat_now(&p->heartbeat);
+        heartbeat_now(&p->task.heartbeat);
     }
     pthread_mutex_unlock(&p->mutex);
-    heartbeat_end(&p->heartbeat);
-    return NULL;
 }
 
 int pages_start(struct replica *r, struct pages **pages, struct err *err)
@@ -97,11 +91,10 @@ int pages_start(struct replica *r, struct pages **pages, struct err *err)
     p->store = r->store;
     p->last = &p->first;
     pthread_mutex_init(&p->mutex, NULL);
-    pthread_cond_init(&p->wake, NULL);
+    task_init(&p->task, &p->mutex);
     int rc = p->store->ops->reader_open(p->store, &p->reader, err);
-    if (rc == 0 && (rc = pthread_create(&p->thread, NULL, pages_main, p)) != 0) {
+    if (rc == 0 && (rc = task_start(&p->task, "pages", TASK_BEATS, pages_main, p, err)) < 0) {
         p->store->ops->reader_close(p->reader);
-        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
     if (rc < 0) {
         p->reader = NULL;
@@ -126,11 +119,7 @@ void pages_stop(struct pages *p)
     if (p == NULL || p->reader == NULL) {
         return;
     }
-    pthread_mutex_lock(&p->mutex);
-    p->stop = true;
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->mutex);
-    pthread_join(p->thread, NULL);
+    task_stop(&p->task);
     refuse(p->first);
     p->store->ops->reader_close(p->reader);
     p->reader = NULL;
@@ -139,7 +128,7 @@ void pages_stop(struct pages *p)
 void pages_free(struct pages *p)
 {
     if (p != NULL) {
-        pthread_cond_destroy(&p->wake);
+        task_destroy(&p->task);
         pthread_mutex_destroy(&p->mutex);
         free(p);
     }
@@ -149,11 +138,11 @@ void pages_put(struct pages *p, struct page *page)
 {
     page->next = NULL;
     pthread_mutex_lock(&p->mutex);
-    bool stopped = p->stop;
+    bool stopped = task_stops(&p->task);
     if (!stopped) {
         *p->last = page;
         p->last = &page->next;
-        pthread_cond_signal(&p->wake);
+        task_wake(&p->task);
     }
     pthread_mutex_unlock(&p->mutex);
     if (stopped) {

@@ -77,6 +77,10 @@ CALLS = {"shown": "clock_figures_us()", "slice": "clock_work_us()", "peer": "clo
     ("slice", "int64_t t = clock_mono_us();\n", CLOCKS, "scripts/clocks:3: src/net/slice.c no longer uses the work clock"),
     ("other", "", CLOCKS + "figures src/net/gone.c\n", "scripts/clocks:6: src/net/gone.c no longer uses"),
     ("other", "int64_t t = clock_real_us();\n", CLOCKS + "real src/net/other.c\n", "scripts/clocks:6: expected"),
+    ("other", "void f(void) { pthread_create(&t, NULL, run, s); }\n", CLOCKS, "other.c:1: makes a thread that is no task"),
+    ("other", "void f(void) { pthread_create(&t, NULL, run, s); }\n", CLOCKS + "thread src/net/other.c  a loop\n", None),
+    ("other", "", CLOCKS + "thread src/net/other.c  a loop\n", "scripts/clocks:6: src/net/other.c no longer makes a thread"),
+    ("other", "", CLOCKS + "thread src/net/other.c\n", "scripts/clocks:6: expected"),
     ("other", "", CLOCKS + "figure src/net/shown.c\n", "scripts/clocks:6: expected"),
 ])
 def test_who_uses_which_clock(folder, name, text, clocks, says):

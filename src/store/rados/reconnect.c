@@ -9,8 +9,8 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 
 enum {
     FIRST_DELAY_MS = 1000,
@@ -30,13 +30,11 @@ struct cluster {
     const struct cluster_ops *ops;
     struct cluster_options to;
     struct reconnect_hooks hooks;
-    pthread_t thread;
-    struct heartbeat heartbeat;
+    struct task task;
 
     pthread_mutex_t mutex; /* all below, and the clients */
-    pthread_cond_t changed;
+    pthread_cond_t idle;   /* nothing is under way with one of the clients any more, as it ends */
     struct client *current, *retired;
-    bool stop;
     int64_t connected_us, delay_ms, next_us;
 };
 
@@ -59,8 +57,9 @@ static void give_back(struct client *client)
 {
     struct cluster *c = client->of;
     pthread_mutex_lock(&c->mutex);
-    if (--client->under_way == 0 && (client != c->current || c->stop)) {
-        pthread_cond_broadcast(&c->changed);
+    if (--client->under_way == 0 && (client != c->current || task_stops(&c->task))) {
+        task_wake(&c->task);
+        pthread_cond_signal(&c->idle);
     }
     pthread_mutex_unlock(&c->mutex);
 }
@@ -76,7 +75,7 @@ static void note_fenced(struct client *client)
         int64_t now_us = clock_mono_us();
         c->delay_ms = now_us - c->connected_us >= WELL_US ? 0 : c->delay_ms;
         c->next_us = now_us + c->delay_ms * 1000;
-        pthread_cond_broadcast(&c->changed);
+        task_wake(&c->task);
     }
     pthread_mutex_unlock(&c->mutex);
     if (first) {
@@ -261,13 +260,13 @@ static void client_end(struct client *client)
 static void connect_anew(struct cluster *c)
 {
     struct err err = {0};
-    heartbeat_excuse(&c->heartbeat);
+    heartbeat_excuse(&c->task.heartbeat);
     struct client *fresh = client_new(c, &err);
     if (fresh != NULL && c->hooks.check(c->hooks.owner, c->ops, fresh->inner, &err) < 0) {
         client_end(fresh);
         fresh = NULL;
     }
-    heartbeat_now(&c->heartbeat);
+    heartbeat_now(&c->task.heartbeat);
     pthread_mutex_lock(&c->mutex);
     int64_t now_us = clock_mono_us();
     c->delay_ms = backoff_next(c->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
@@ -304,38 +303,36 @@ static struct client *take_retired(struct cluster *c)
     return client;
 }
 
-static void *run(void *arg)
+static void run(void *arg)
 {
     struct cluster *c = arg;
-    heartbeat_begin(&c->heartbeat, "rados connect");
     pthread_mutex_lock(&c->mutex);
-    while (!c->stop) {
+    while (!task_stops(&c->task)) {
         struct client *idle = take_retired(c);
         bool due = c->current->fenced && clock_mono_us() >= c->next_us;
         if (idle == NULL && !due) {
-            heartbeat_wait(&c->heartbeat, &c->changed, &c->mutex, c->current->fenced ? c->next_us : INT64_MAX);
+            task_wait(&c->task, c->current->fenced ? c->next_us : INT64_MAX);
             continue;
         }
         pthread_mutex_unlock(&c->mutex);
         if (idle != NULL) {
-            heartbeat_excuse(&c->heartbeat);
+            heartbeat_excuse(&c->task.heartbeat);
             client_end(idle);
-            heartbeat_now(&c->heartbeat);
+            heartbeat_now(&c->task.heartbeat);
         } else {
             connect_anew(c);
         }
         pthread_mutex_lock(&c->mutex);
     }
     pthread_mutex_unlock(&c->mutex);
-    heartbeat_end(&c->heartbeat);
-    return NULL;
 }
 
 /* --- opening and closing --- */
 
 static void free_cluster(struct cluster *c)
 {
-    pthread_cond_destroy(&c->changed);
+    task_destroy(&c->task);
+    pthread_cond_destroy(&c->idle);
     pthread_mutex_destroy(&c->mutex);
     free(c);
 }
@@ -343,18 +340,14 @@ static void free_cluster(struct cluster *c)
 /* The last answer may have been given, and its thread not be back yet. */
 static void do_disconnect(struct cluster *c)
 {
-    pthread_mutex_lock(&c->mutex);
-    c->stop = true;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->mutex);
-    pthread_join(c->thread, NULL);
+    task_stop(&c->task);
     pthread_mutex_lock(&c->mutex);
     c->current->next = c->retired;
     c->retired = c->current;
     while (c->retired != NULL) {
         struct client *idle = take_retired(c);
         if (idle == NULL) {
-            pthread_cond_wait(&c->changed, &c->mutex);
+            pthread_cond_wait(&c->idle, &c->mutex);
             continue;
         }
         pthread_mutex_unlock(&c->mutex);
@@ -376,7 +369,8 @@ int reconnect_open(const struct cluster_ops *inner, const struct cluster_options
     c->to = *to;
     c->hooks = *hooks;
     pthread_mutex_init(&c->mutex, NULL);
-    pthread_cond_init(&c->changed, NULL);
+    pthread_cond_init(&c->idle, NULL);
+    task_init(&c->task, &c->mutex);
     c->current = client_new(c, err);
     if (c->current == NULL) {
         int result = err->code;
@@ -384,11 +378,11 @@ int reconnect_open(const struct cluster_ops *inner, const struct cluster_options
         return result;
     }
     c->connected_us = clock_mono_us();
-    int code = pthread_create(&c->thread, NULL, run, c);
-    if (code != 0) {
+    int code = task_start(&c->task, "rados connect", TASK_BEATS, run, c, err);
+    if (code < 0) {
         client_end(c->current);
         free_cluster(c);
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
+        return code;
     }
     *cluster = c;
     return 0;

@@ -60,7 +60,7 @@ struct recovery {
     store_progress *progress;
     void *arg;
     struct sqlite_store *s; /* of the thread */
-    struct heartbeat heartbeat;
+    struct task task;
     struct err err;
 };
 
@@ -220,7 +220,7 @@ static int rows_read(struct sqlite_store *s, uint64_t n, uint64_t taken, struct 
     uint64_t quarter = (uint64_t)config_now(s->cfg)->staging_memory / 4;
     atomic_store_explicit(&s->claimed_bytes, claimed, memory_order_relaxed);
     atomic_store_explicit(&s->read_quarters, (uint64_t)((double)r->bytes * (1 - left)) / quarter, memory_order_relaxed);
-    heartbeat_now(&r->heartbeat);
+    heartbeat_now(&r->task.heartbeat);
     return tell_progress(r, err);
 }
 
@@ -411,7 +411,7 @@ static int wait_for_flush(struct sqlite_store *s, int n, struct err *err)
 {
     struct recovery *r = s->recovery;
     while (slots_reading(s, n) != SLOT_READING) {
-        heartbeat_now(&r->heartbeat);
+        heartbeat_now(&r->task.heartbeat);
         if (tell_progress(r, err) < 0 || give_up(s, err) < 0) {
             return err->code;
         }
@@ -584,35 +584,30 @@ static int read_all(struct sqlite_store *s, struct db *db, struct err *err)
     return result == 0 ? read_closed(s, db, err) : result;
 }
 
-static void *recovery_main(void *arg)
+static void recovery_main(void *arg)
 {
     struct recovery *r = arg;
     struct db db;
-    heartbeat_begin(&r->heartbeat, "recovery");
     int result = tell_progress(r, &r->err);
     if (result == 0 && (result = db_open(&db, r->s->folder, "staging", r->s->vfs, DB_READ, &r->err)) == 0) {
         read_all(r->s, &db, &r->err);
         db_close(&db);
     }
-    heartbeat_end(&r->heartbeat);
-    return NULL;
 }
 
 /* On a thread, so that a disk that does not answer is noticed and named. */
 static int read_on_thread(struct sqlite_store *s, struct err *err)
 {
     struct recovery *r = s->recovery;
-    pthread_t thread;
     r->s = s;
-    int rc = pthread_create(&thread, NULL, recovery_main, r);
-    if (rc != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
-    }
-    pthread_join(thread, NULL);
-    if (r->err.code < 0) {
+    task_init(&r->task, &s->ring_mutex);
+    int result = task_start(&r->task, "recovery", TASK_BEATS, recovery_main, r, err);
+    task_stop(&r->task);
+    task_destroy(&r->task);
+    if (result == 0 && (result = r->err.code) < 0) {
         *err = r->err;
     }
-    return r->err.code;
+    return result;
 }
 
 int recover_all(struct sqlite_store *s, store_progress *progress, void *arg, struct err *err)
