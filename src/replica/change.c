@@ -16,11 +16,12 @@
 #include "replica/cursor.h"
 #include "replica/feeder.h"
 #include "replica/follower.h"
+#include "replica/peers.h"
 #include "replica/replica.h"
 #include "store/feed.h"
 #include "store/positions.h"
 
-enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, HERALDS_MAX = 1 + FEEDER_REPLICAS_MAX };
+enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24 };
 
 struct changer {
     struct replica *r;
@@ -30,11 +31,10 @@ struct changer {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool stop;
+    bool look; /* others may be known now who were not */
     struct change *first, **end;
 
-    /* the thread's own: whom to tell of this node's term */
-    char heralds[HERALDS_MAX][NODE_ADDRESS_TEXT];
-    int n_heralds;
+    struct peers peers; /* the thread's own: whom to tell of this node's term */
 };
 
 bool change_read_id(struct slice text, uint64_t *id)
@@ -107,24 +107,81 @@ static bool tell(struct changer *c, const char *address, uint64_t own_term)
     return heard;
 }
 
-/* The old primary may be back, and knows of nothing; and so do its other replicas. */
+static bool is_waited_for(struct changer *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool waits = c->first != NULL || c->stop;
+    pthread_mutex_unlock(&c->mutex);
+    return waits;
+}
+
+/* Asked again with the next look where it fails. */
+static void note_peer(struct changer *c, const struct peer *peer)
+{
+    struct err err = {0};
+    if (peer->address[0] != '\0' && peers_note(c->r->store, &c->peers, peer, &err) < 0) {
+        log_warn("it can't be written down how another node is reached", "address=%s error=%s",
+                 log_quote_str(peer->address), log_quote_str(err.text));
+    }
+}
+
+/* An old primary may be back, and knows of nothing; and so do its other replicas. */
 static void herald(struct changer *c)
 {
     struct store_node now;
     role_look(c->r->dedup->role, &now);
-    int left = 0;
-    for (int i = 0; i < c->n_heralds && now.role == NODE_PRIMARY; i++) {
-        if (!tell(c, c->heralds[i], now.term)) {
-            memmove(c->heralds[left++], c->heralds[i], NODE_ADDRESS_TEXT);
+    struct peers all = c->peers; /* noting changes their order */
+    for (int i = 0; i < all.n && now.role == NODE_PRIMARY && !is_waited_for(c); i++) {
+        struct peer *peer = &all.list[i];
+        if (peer->heard < now.term && tell(c, peer->address, now.term)) {
+            role_look(c->r->dedup->role, &now);
+            peer->heard = now.role == NODE_PRIMARY ? now.term : peer->heard;
+            note_peer(c, peer);
         }
     }
-    c->n_heralds = left;
 }
 
-static void herald_to(struct changer *c, const char *address)
+static struct peer peer_at(const struct changer *c, uint64_t node, const char *address)
 {
-    if (address[0] != '\0' && strlen(address) < NODE_ADDRESS_TEXT && c->n_heralds < HERALDS_MAX) {
-        memcpy(c->heralds[c->n_heralds++], address, strlen(address) + 1);
+    struct peer peer = {.node = node};
+    reach_secure(&c->r->reach, address, peer.address);
+    peer.named = reach_is_named(&c->r->reach, peer.address);
+    return peer;
+}
+
+/* Of a replica: the primary, and who else follows it. */
+static void note_primary(struct changer *c, const struct store_node *now)
+{
+    struct sibling siblings[FEEDER_REPLICAS_MAX];
+    int n = c->r->follower != NULL ? follower_siblings(c->r->follower, siblings) : 0;
+    struct peer peer = peer_at(c, now->leader, now->address[0] != '\0' ? now->address : c->r->cfg->replica_of);
+    note_peer(c, &peer);
+    for (int i = 0; i < n; i++) {
+        peer = peer_at(c, siblings[i].node, siblings[i].address);
+        note_peer(c, &peer);
+    }
+}
+
+/* Of a primary: who follows. */
+static void note_replicas(struct changer *c)
+{
+    struct feeder_replica replicas[FEEDER_REPLICAS_MAX];
+    int n = c->r->feeder != NULL ? feeder_look(c->r->feeder, replicas) : 0;
+    for (int i = 0; i < n; i++) {
+        struct peer peer = peer_at(c, replicas[i].node, replicas[i].address);
+        peer.heard = replicas[i].heard;
+        note_peer(c, &peer);
+    }
+}
+
+static void note_peers(struct changer *c)
+{
+    struct store_node now;
+    role_look(c->r->dedup->role, &now);
+    if (now.role == NODE_PRIMARY) {
+        note_replicas(c);
+    } else if (now.role == NODE_REPLICA) {
+        note_primary(c, &now);
     }
 }
 
@@ -252,15 +309,12 @@ static int take_over(struct changer *c, struct change *ch, uint64_t term, struct
     return 0;
 }
 
-static void herald_promotion(struct changer *c, const struct change *ch)
+static int refuse_fenced(const struct store_node *now, struct err *err)
 {
-    char siblings[FEEDER_REPLICAS_MAX][NODE_ADDRESS_TEXT];
-    int n = c->r->follower != NULL ? follower_siblings(c->r->follower, siblings) : 0;
-    c->n_heralds = 0;
-    herald_to(c, ch->lossless ? "" : ch->was);
-    for (int i = 0; i < n; i++) {
-        herald_to(c, siblings[i]);
-    }
+    return err_set(err, ERR_INVALID,
+                   "another node has taken over in term %" PRIu64
+                   ": run unseen rejoin; FORCE makes this one the primary without what the other has",
+                   now->term);
 }
 
 static int promote(struct changer *c, struct change *ch, struct err *err)
@@ -274,10 +328,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
         return err_set(err, ERR_INVALID, "this node is the primary of term %" PRIu64 " already", now.term);
     }
     if (now.role == NODE_FENCED && !ch->force) {
-        return err_set(err, ERR_INVALID,
-                       "another node has taken over in term %" PRIu64
-                       ": run unseen rejoin; FORCE makes this one the primary without what the other has",
-                       now.term);
+        return refuse_fenced(&now, err);
     }
     struct follower_state f = {.age_ms = -1};
     if (r->follower != NULL) {
@@ -285,6 +336,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     }
     const char *was = r->cfg->replica_of[0] != '\0' && now.address[0] == '\0' ? r->cfg->replica_of : now.address;
     snprintf(ch->was, sizeof ch->was, "%s", was);
+    struct peer other = peer_at(c, f.node != 0 ? f.node : now.leader, ch->was);
     int rc = r->follower != NULL ? take_over(c, ch, now.term + 1, &f, err) : 0;
     if (rc == 0) {
         follower_stop(r->follower);
@@ -298,11 +350,12 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
         }
     }
     if (rc == 0) {
+        note_primary(c, &now); /* whom to tell is durable before there is something to tell */
+        note_peer(c, &other);
         rc = role_promote(role, now.term, err);
     }
     ch->waited_ms = (clock_figures_us() - began_us) / 1000;
     if (rc == 0) {
-        herald_promotion(c, ch);
         log_warn("this node is the primary now", "was=%s lossless=%d waited_ms=%" PRId64 " applied=%" PRIu64,
                  log_quote_str(ch->was), ch->lossless, ch->waited_ms, f.applied);
     }
@@ -320,7 +373,22 @@ static int find_common(struct store *store, uint64_t node, struct feed_cursor *c
     return rc < 0 ? rc : 0;
 }
 
-int change_promote_folder(struct store *store, struct store_node *now, char was[NODE_ADDRESS_TEXT], struct err *err)
+/* Whom the node that serves this folder next is to tell. */
+static int note_offline(struct store *store, const struct store_node *now, const char *of, struct err *err)
+{
+    struct peers peers;
+    const char *addresses[] = {now->address, of};
+    int rc = peers_load(store, &peers, err);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct peer peer = {.node = i == 0 ? now->leader : 0, .named = true};
+        snprintf(peer.address, sizeof peer.address, "%s", addresses[i]);
+        rc = peer.address[0] != '\0' ? peers_note(store, &peers, &peer, err) : 0;
+    }
+    return rc;
+}
+
+int change_promote_folder(struct store *store, const char *of, bool force, struct store_node *now,
+                          char was[NODE_ADDRESS_TEXT], struct err *err)
 {
     struct feed_cursor common = {0};
     if (store->node == NULL || store->feed == NULL) {
@@ -331,7 +399,13 @@ int change_promote_folder(struct store *store, struct store_node *now, char was[
     if (now->role == NODE_PRIMARY) {
         return err_set(err, ERR_INVALID, "this is the folder of a primary already, of term %" PRIu64, now->term);
     }
+    if (now->role == NODE_FENCED && !force) {
+        return refuse_fenced(now, err);
+    }
     int rc = find_common(store, now->leader, &common, err);
+    if (rc == 0) {
+        rc = note_offline(store, now, of, err);
+    }
     if (rc == 0) {
         rc = part(store, now->leader, common.run, common.seq, err);
     }
@@ -397,28 +471,20 @@ static void *changer_main(void *arg)
         heartbeat_excuse(&c->heartbeat); /* for disks, and for other nodes */
         if (ch != NULL) {
             carry_out(c, ch);
-        } else if (c->n_heralds > 0) {
+        } else {
+            note_peers(c);
             herald(c);
         }
         heartbeat_now(&c->heartbeat);
         pthread_mutex_lock(&c->mutex);
-        if (c->first == NULL && !c->stop) {
+        if (c->first == NULL && !c->stop && !c->look) {
             clock_cond_wait_real(&c->wake, &c->mutex, CHANGE_HERALD_MS);
         }
+        c->look = false;
     }
     pthread_mutex_unlock(&c->mutex);
     heartbeat_end(&c->heartbeat);
     return NULL;
-}
-
-/* A node that was promoted may have been restarted before the other one was heard of. */
-static void go_on_heralding(struct changer *c)
-{
-    struct store_node now;
-    role_look(c->r->dedup->role, &now);
-    if (now.role == NODE_PRIMARY && now.promoted) {
-        herald_to(c, c->r->cfg->replica_of);
-    }
 }
 
 int changer_start(struct replica *r, struct changer **changer, struct err *err)
@@ -431,7 +497,15 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err)
     c->end = &c->first;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->wake, NULL);
-    go_on_heralding(c);
+    int rc = peers_load(r->store, &c->peers, err);
+    if (rc < 0) {
+        return err_prefix(err, "whom to tell of this node's term can't be read");
+    }
+    for (int i = 0; i < c->peers.n; i++) {
+        if (c->peers.list[i].named) {
+            reach_name(&r->reach, c->peers.list[i].address);
+        }
+    }
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -467,6 +541,14 @@ void changer_free(struct changer *c)
         pthread_mutex_destroy(&c->mutex);
         free(c);
     }
+}
+
+void changer_look(struct changer *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->look = true;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->mutex);
 }
 
 void changer_put(struct changer *c, struct change *change)

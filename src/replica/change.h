@@ -4,7 +4,7 @@
  * A promotion first asks the old primary to step down: where it answers, all that it has is here before this node takes
  * writes, and nothing is lost. Before that it is enlisted in this node's feed (store/feed.h), so that it finds what it
  * lacks when it rejoins, and where the two part is kept as positions (change_parting). Then the thread tells the old
- * primary's address of the new term, until it was heard.
+ * primary, and whoever else was met, of the new term, until each has heard (peers.h).
  */
 #ifndef UNSEEN_REPLICA_CHANGE_H
 #define UNSEEN_REPLICA_CHANGE_H
@@ -60,6 +60,9 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err);
 void changer_stop(struct changer *c); /* what waits is answered: ERR_CLOSED. NULL is fine */
 void changer_free(struct changer *c);
 
+/* Any thread: another node may have been met. It is written down without delay. */
+void changer_look(struct changer *c);
+
 /* Any thread. change is the changer's until done(). */
 void changer_put(struct changer *c, struct change *change);
 
@@ -71,8 +74,10 @@ struct change_parting {
 bool change_parting(struct store *store, struct change_parting *out);
 
 /* Makes the folder of a replica that isn't served that of a primary, as far as one can who asks nobody else. Blocks.
- * `was` is the old primary's address, or "". */
-int change_promote_folder(struct store *store, struct store_node *now, char was[NODE_ADDRESS_TEXT], struct err *err);
+ * `of` is replica_of, `was` becomes the old primary's address, or "". ERR_INVALID: it is a primary's, or another node
+ * has taken over and this is not forced. */
+int change_promote_folder(struct store *store, const char *of, bool force, struct store_node *now,
+                          char was[NODE_ADDRESS_TEXT], struct err *err);
 
 /* 16 hex digits, not 0. */
 bool change_read_id(struct slice text, uint64_t *id);

@@ -462,7 +462,7 @@ void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch)
     }
 }
 
-void feeder_tell_address(struct feeder *f, uint64_t node, const char *address)
+void feeder_tell_address(struct feeder *f, uint64_t node, const char *address, uint64_t term)
 {
     char name[FEED_NAME_MAX];
     struct feed_state queue;
@@ -476,6 +476,7 @@ void feeder_tell_address(struct feeder *f, uint64_t node, const char *address)
                      "replica=%016" PRIx64 " address=%s", node, log_quote_str(address));
         }
         snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
+        m->shown.heard = term;
         pthread_mutex_unlock(&f->mutex);
     }
 }

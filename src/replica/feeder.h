@@ -56,6 +56,7 @@ void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch);
 struct feeder_replica {
     uint64_t node;
     char address[NODE_ADDRESS_TEXT]; /* as it says; "": not since the start */
+    uint64_t heard; /* of this node as the primary of that term, with a hello; 0: not since the start */
     bool connected;
     int64_t seen_ms;        /* its last fetch, wall time; 0: not since the start */
     int64_t clock_apart_ms; /* its wall clock less ours, as far as can be told */
@@ -64,6 +65,7 @@ struct feeder_replica {
 };
 /* Those that are enlisted; returns how many. */
 int feeder_look(struct feeder *f, struct feeder_replica out[FEEDER_REPLICAS_MAX]);
-void feeder_tell_address(struct feeder *f, uint64_t node, const char *address);
+/* It has said hello, and is answered with that term of this node; 0: of another one. */
+void feeder_tell_address(struct feeder *f, uint64_t node, const char *address, uint64_t term);
 
 #endif

@@ -50,7 +50,12 @@ int follower_fresh(const struct follower *f, const struct config *live, struct e
 /* Waits until all up to seq is durable here, or for ms: 0, ERR_LATE. */
 int follower_wait(struct follower *f, uint64_t seq, int64_t ms, struct err *err);
 
-/* Any thread: how the other replicas of its primary are reached, as far as they have said. Returns how many. */
-int follower_siblings(struct follower *f, char out[FEEDER_REPLICAS_MAX][NODE_ADDRESS_TEXT]);
+/* Another replica of the primary's. */
+struct sibling {
+    uint64_t node;
+    char address[NODE_ADDRESS_TEXT]; /* as it says; "": not known */
+};
+/* Any thread: the other replicas of its primary of whom it is known how they are reached. Returns how many. */
+int follower_siblings(struct follower *f, struct sibling out[FEEDER_REPLICAS_MAX]);
 
 #endif

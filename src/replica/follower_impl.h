@@ -25,12 +25,6 @@ enum {
     FOLLOWER_BEHIND = 10000,         /* events that are to come: then it catches up rather than follows */
 };
 
-/* Another replica of the primary's. */
-struct sibling {
-    uint64_t node;
-    char address[NODE_ADDRESS_TEXT]; /* as it says; "": not known */
-};
-
 struct follower {
     struct replica *r;
     struct heartbeat heartbeat;

@@ -29,6 +29,8 @@ libunseen_a_SOURCES += \
 	src/replica/step_down.c \
 	src/replica/pages.c \
 	src/replica/pages.h \
+	src/replica/peers.c \
+	src/replica/peers.h \
 	src/replica/pool_fetch.c \
 	src/replica/pool_fetch.h \
 	src/replica/reach.c \

@@ -154,12 +154,23 @@ void reach_secure(const struct reach *r, const char *address, char out[NODE_ADDR
 }
 
 /* An old primary that comes back had no need of an account until then. */
-static bool is_named(const struct reach *r, const char *secured)
+bool reach_is_named(const struct reach *r, const char *secured)
 {
     char of[NODE_ADDRESS_TEXT], follows[NODE_ADDRESS_TEXT];
     reach_secure(r, r->cfg->replica_of, of);
     reach_secure(r, r->follows, follows);
-    return strcmp(secured, of) == 0 || strcmp(secured, follows) == 0;
+    bool named = strcmp(secured, of) == 0 || strcmp(secured, follows) == 0;
+    for (int i = 0; i < r->n_named; i++) {
+        named = named || strcmp(secured, r->named[i]) == 0;
+    }
+    return named;
+}
+
+void reach_name(struct reach *r, const char *secured)
+{
+    if (r->n_named < REACH_NAMED_MAX) {
+        snprintf(r->named[r->n_named++], NODE_ADDRESS_TEXT, "%s", secured);
+    }
 }
 
 int reach_connect(const struct reach *r, const char *address, int patience_ms, size_t reply_max, struct client **client,
@@ -168,7 +179,7 @@ int reach_connect(const struct reach *r, const char *address, int patience_ms, s
     const struct config *live = config_now(r->cfg);
     char secured[NODE_ADDRESS_TEXT];
     reach_secure(r, address, secured);
-    bool own = live->replica_user[0] == '\0' && live->replica_password[0] == '\0' && is_named(r, secured);
+    bool own = live->replica_user[0] == '\0' && live->replica_password[0] == '\0' && reach_is_named(r, secured);
     const struct client_how how = {live->replica_user,
                                    own ? live->requirepass : live->replica_password,
                                    tls_files_to_connect(live),

@@ -21,6 +21,8 @@
 #include "net/client.h"
 #include "store/node.h"
 
+enum { REACH_NAMED_MAX = 32 }; /* as PEERS_MAX */
+
 struct reach {
     const struct config *cfg;
     struct reach_own {
@@ -28,9 +30,11 @@ struct reach {
         bool local, tls;
     } own[CONFIG_ADDRESSES_MAX]; /* how this node is reached: replica_address, or as it listens; no wildcards */
     int n;
-    char follows[NODE_ADDRESS_TEXT]; /* whom the folder followed at the start */
-    bool tls;                        /* it was told tls:// */
-    _Atomic bool told;               /* that others can't be told how to reach it */
+    char follows[NODE_ADDRESS_TEXT];                /* whom the folder followed at the start */
+    char named[REACH_NAMED_MAX][NODE_ADDRESS_TEXT]; /* and what an operator named in an earlier run */
+    int n_named;
+    bool tls;          /* it was told tls:// */
+    _Atomic bool told; /* that others can't be told how to reach it */
 };
 
 /* listens: the addresses of this node's RESP as config_next_address() takes them, with their real ports; "": none.
@@ -54,6 +58,11 @@ int reach_take_shown(const struct reach *r, const char *text, char out[NODE_ADDR
 
 /* The address as it is connected to: with tls:// before it where this node was told so. May be done in place. */
 void reach_secure(const struct reach *r, const char *address, char out[NODE_ADDRESS_TEXT]);
+
+/* Whether an operator has named it: by replica_of, by unseen clone or rejoin, or in an earlier run (reach_name(), while
+ * there are no other threads). `secured`: of reach_secure(). */
+bool reach_is_named(const struct reach *r, const char *secured);
+void reach_name(struct reach *r, const char *secured);
 
 /* Connects to another node, with replica_user and replica_password, as client_connect_as(). Without both: to whom the
  * operator named, by replica_of or by unseen clone or rejoin, with requirepass; to others, whom a node has told, with

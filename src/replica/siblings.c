@@ -98,16 +98,17 @@ void siblings_note(struct follower *f, const struct reply *hello)
         }
     }
     pthread_mutex_unlock(&f->mutex);
+    changer_look(f->r->changer);
     settle(f);
 }
 
-int follower_siblings(struct follower *f, char out[FEEDER_REPLICAS_MAX][NODE_ADDRESS_TEXT])
+int follower_siblings(struct follower *f, struct sibling out[FEEDER_REPLICAS_MAX])
 {
     int n = 0;
     pthread_mutex_lock(&f->mutex);
     for (int i = 0; i < f->n_siblings; i++) {
         if (f->siblings[i].address[0] != '\0') {
-            memcpy(out[n++], f->siblings[i].address, NODE_ADDRESS_TEXT);
+            out[n++] = f->siblings[i];
         }
     }
     pthread_mutex_unlock(&f->mutex);

@@ -107,6 +107,7 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
     (void)n;
     enum outcome refused;
     struct replica *r = replica_of(s, &refused);
+    struct store_node now;
     int64_t protocol, term;
     uint64_t node;
     char address[NODE_ADDRESS_TEXT];
@@ -126,7 +127,9 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
     if (reach_take(args[5], conn_is_local(&s->conn), address, &err) < 0) {
         return resp_client_refuse_err(s, &err);
     }
-    feeder_tell_address(r->feeder, node, address);
+    role_look(r->dedup->role, &now);
+    feeder_tell_address(r->feeder, node, address, now.role == NODE_PRIMARY ? now.term : 0);
+    changer_look(r->changer);
     write_hello(s, r, protocol < r->protocol ? protocol : r->protocol);
     return OUTCOME_ANSWERED;
 }

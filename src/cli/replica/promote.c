@@ -19,7 +19,8 @@ static const char help[] =
     "is\n"
     "taken for dead. A replica that knows that it lacks something refuses then, unless it is forced.\n\n"
     "A folder that nobody serves is changed itself, and no other node is asked: stop the old primary before. When the\n"
-    "new one starts, it tells the old one, if replica_of still says where that is.\n\n"
+    "new one starts, it tells the old one and the other replicas. The folder of an old primary that was replaced is\n"
+    "changed with --force alone.\n\n"
     "Bring the old primary back with unseen rejoin: it takes no writes once it has heard of the new one.\n\n"
     "Options:\n"
     "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that serves the\n"
@@ -54,7 +55,7 @@ static int ask_server(struct client *client, bool force, struct promoted *p, str
     return rc;
 }
 
-static int change_folder(const struct config *cfg, struct promoted *p, struct err *err)
+static int change_folder(const struct config *cfg, bool force, struct promoted *p, struct err *err)
 {
     struct store *store;
     struct store_node now;
@@ -67,7 +68,7 @@ static int change_folder(const struct config *cfg, struct promoted *p, struct er
     }
     if (rc == 0) {
         rc = clone_mark_check(store, cfg->data, err);
-        rc = rc < 0 ? rc : change_promote_folder(store, &now, p->was, err);
+        rc = rc < 0 ? rc : change_promote_folder(store, cfg->replica_of, force, &now, p->was, err);
         store->ops->close(store);
     }
     if (rc == 0) {
@@ -122,7 +123,7 @@ int cli_promote(int argc, char **argv)
     if (rc == 0) {
         rc = server_connect(&cfg, to, &client, &err);
         rc = rc == 0                            ? ask_server(client, force, &promoted, &err)
-             : rc == ERR_NOTFOUND && to == NULL ? change_folder(&cfg, &promoted, &err)
+             : rc == ERR_NOTFOUND && to == NULL ? change_folder(&cfg, force, &promoted, &err)
                                                 : rc;
     }
     client_close(client);
