@@ -113,17 +113,21 @@ static bool can_go_on(struct front *f, const struct front_meta *m, const struct 
     return *why == NULL;
 }
 
+/* A higher term fences whoever begins, also after a start; without one, what began after this one did. */
 static bool is_fenced(const struct front *f, const struct front_meta *m, const struct store_node *self)
 {
+    if (m->present && m->node != self->node && m->seed == f->dedup->seed && m->term != self->term) {
+        return m->term > self->term;
+    }
     return m->present && f->last_epoch != 0 && m->epoch > f->last_epoch &&
            (m->node != self->node || m->run != self->run);
 }
 
 /* anew: everything is to be brought in, up to f->w.to. */
 static int take_epoch(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
-                      bool anew, struct err *err)
+                      bool anew, bool rebuild, struct err *err)
 {
-    char key[FRONT_KEY_MAX], texts[8][NUMBER_TEXT];
+    char key[FRONT_KEY_MAX], texts[9][NUMBER_TEXT];
     const uint64_t before = m->present ? m->epoch : 0, last = f->last_epoch;
     const uint64_t epoch = (before > last ? before : last) + 1;
     const struct slice words[] = {slice_str("1"),
@@ -134,10 +138,12 @@ static int take_epoch(struct front *f, const struct front_meta *m, const struct 
                                   hex(self->node, texts[3]),
                                   hex(self->run, texts[4]),
                                   number(evicted, texts[5]),
-                                  number(f->w.to, texts[6]),
-                                  number((uint64_t)clock_wall_ms(), texts[7])};
+                                  number(self->term, texts[6]),
+                                  slice_str(rebuild ? "1" : "0"),
+                                  number(f->w.to, texts[7]),
+                                  number((uint64_t)clock_wall_ms(), texts[8])};
     const struct reply *reply;
-    int rc = front_link_run(f->w.link, FRONT_BEGIN, words, anew ? 10 : 8, &reply, err);
+    int rc = front_link_run(f->w.link, FRONT_BEGIN, words, anew ? 12 : 10, &reply, err);
     rc = rc < 0 ? rc : front_verdict(reply, err);
     if (rc == 0) {
         f->last_epoch = epoch;
@@ -277,8 +283,10 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
     const struct front_meta m = f->w.question.meta;
     f->store->node->get(f->store, &self);
     if (is_fenced(f, &m, &self) && !rebuild) {
-        err_set(err, ERR_LOCKED, "node %016" PRIx64 " writes there, under the same front_prefix", m.node);
-        return ERR_LOCKED;
+        return err_set(err, ERR_LOCKED,
+                       "node %016" PRIx64 " of term %" PRIu64 " writes there, under the same front_prefix, and this is "
+                       "term %" PRIu64,
+                       m.node, m.term, self.term);
     }
     bool anew = !can_go_on(f, &m, &self, evicted, &why) || rebuild;
     if ((rc = enlist(f, err)) < 0) {
@@ -293,7 +301,8 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
                  log_quote_str(front_link_address(f->w.link)), f->w.to,
                  log_quote_str(why != NULL ? why : "it was asked for"));
     }
-    if ((rc = take_epoch(f, &m, &self, evicted, anew, err)) < 0 || ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
+    if ((rc = take_epoch(f, &m, &self, evicted, anew, rebuild, err)) < 0 ||
+        ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
         return rc;
     }
     publish_epoch(f, &self, &m, anew, evicted);

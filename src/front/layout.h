@@ -1,6 +1,7 @@
 /* What stands in the front's Redis, for whoever writes and whoever reads it. P is front_prefix.
  *
  *   P"meta"    hash: v = FRONT_LAYOUT; seed, node, run (16 hex digits each); epoch, to (decimal); full (0 or 1);
+ *              term = the writer's, of promotions (dedup/role.h; decimal; none of versions before it, which is 0);
  *              at (unix ms, decimal); clear = 1 while what stood here before is removed; walk = the user key from which
  *              on users are still to be brought in (signed decimal), unless full; ev = keys that this Redis had evicted
  *              when all was brought in last: once it is more, nothing is believed
@@ -18,7 +19,9 @@
  * lacks. A forgotten user has a w of nothing but r, for FRONT_TOMBSTONE_MS, so that no state of before comes back.
  *
  * Everything is written by scripts (scripts.h) that compare `epoch`, which goes up with each writer that begins: one
- * whose epoch is another's is fenced. What moves `to` compares the old one too, and what moves `walk` the old walk. So
+ * whose epoch is another's is fenced. What begins compares `term`, too, where the seed is its own: an old primary that
+ * was started again takes nothing from the node that has replaced it; and that takes back what an older version, which
+ * knows no term, has taken. What moves `to` compares the old one too, and what moves `walk` the old walk. So
  * after a failover of Redis, or a restore, they say what is there: what one script wrote is there as a whole or not at
  * all, and so is all before it. `at` is when the writer had last nothing more to send, or else when the last event that
  * was sent had been recorded.
@@ -62,7 +65,7 @@ enum {
 
 struct front_meta {
     bool present; /* false: there is none, and the rest is 0 */
-    uint64_t seed, node, run, epoch, to;
+    uint64_t seed, node, run, epoch, to, term;
     bool full, clearing;
     int64_t walk; /* unless full */
     int64_t at_ms;

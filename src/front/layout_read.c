@@ -79,6 +79,7 @@ static bool read_field(struct front_meta *m, struct slice name, struct slice val
            : slice_eq(name, slice_str("run"))   ? read_number(value, 16, &m->run)
            : slice_eq(name, slice_str("epoch")) ? read_seq(value, &m->epoch)
            : slice_eq(name, slice_str("to"))    ? read_seq(value, &m->to)
+           : slice_eq(name, slice_str("term"))  ? read_seq(value, &m->term)
            : slice_eq(name, slice_str("full"))  ? read_flag(value, &m->full)
            : slice_eq(name, slice_str("clear")) ? read_flag(value, &m->clearing)
            : slice_eq(name, slice_str("walk"))  ? read_signed(value, &m->walk)

@@ -7,7 +7,9 @@
  *
  * READ     keys meta, w, t; argument: how many events at most. Answers meta, w (HGETALL each), t (ZRANGE WITHSCORES),
  * or in place of t how many it has, when those are more. BEGIN    keys meta; arguments: the epoch that was read (0:
- * there was no meta), the new one, seed, node, run, evicted; and, to begin anew: to, at. Answers OK, or GONE. CLEARED
+ * there was no meta), the new one, seed, node, run, evicted, term, 1 when it takes over
+ * whatever term stands there; and, to begin anew: to, at. Answers OK; GONE; or FENCED and the term: that of another
+ * node with the same seed is higher. CLEARED
  * keys meta, and others; arguments: epoch, 1 when nothing is left. Removes the others. EVENTS   keys meta, d, then w
  * and t of each user; arguments: epoch, old to, new to, at, where the user begins in the name of w (from 1), then of
  * each user: how many events, and of each kind, seq, member: "e" an event, "f" the user is forgotten, "s" something

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "dedup/role.h"
 
 enum { NODES_MAX = 16, LOOK_MS = 100 };
 
@@ -20,6 +21,7 @@ struct reached {
 
 struct ack {
     const struct config *cfg;
+    const struct role *role; /* NULL: a primary for good */
     pthread_t thread;
     bool has_thread;
     struct heartbeat heartbeat;
@@ -74,13 +76,34 @@ static enum config_ack mode_of(const struct ack *a)
     return (enum config_ack)config_now(a->cfg)->replica_ack;
 }
 
+/* As far as it counts: of a primary that was replaced, only what the new one has is not lost. */
 static uint64_t furthest(const struct ack *a)
 {
     uint64_t most = 0;
+    struct store_node now;
+    bool replaced = !role_is_primary(a->role);
+    if (replaced) {
+        role_look(a->role, &now);
+    }
     for (size_t i = 0; i < a->n_nodes; i++) {
+        if (replaced && a->nodes[i].node != now.leader) {
+            continue;
+        }
         most = a->nodes[i].seq > most ? a->nodes[i].seq : most;
     }
     return most;
+}
+
+/* Another node may take writes by now. */
+static bool may_answer_alone(const struct ack *a)
+{
+    struct err why;
+    return role_may_write(a->role, &why) == 0;
+}
+
+void ack_set_role(struct ack *a, const struct role *role)
+{
+    a->role = role;
 }
 
 /* --- what waits --- */
@@ -151,9 +174,10 @@ void ack_wait(struct ack *a, struct ack_wait *wait)
     wait->began_ms = clock_mono_ms();
     pthread_mutex_lock(&a->mutex);
     bool reached = wait->seq <= furthest(a);
-    bool alone = !reached && (mode == ACK_LOCAL || (mode == ACK_REPLICA && !a->in_step)) && a->leave;
+    bool alone =
+        !reached && (mode == ACK_LOCAL || (mode == ACK_REPLICA && !a->in_step)) && a->leave && may_answer_alone(a);
     bool waits = !reached && !alone && !a->stop;
-    if (!reached && !alone && a->stop && (mode == ACK_REPLICA_STRICT || !a->leave)) {
+    if (!reached && !alone && a->stop && (mode == ACK_REPLICA_STRICT || !a->leave || !may_answer_alone(a))) {
         set_stopping(wait);
     }
     a->alone += alone;
@@ -265,6 +289,8 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
         pthread_mutex_lock(&a->mutex);
     }
     a->leave = leave;
+    bool replaced = !may_answer_alone(a);
+    leave = leave && !replaced;
     struct ack_wait *list = NULL, **last = &list;
     int64_t now = clock_mono_ms();
     while (a->first != NULL && (leave || now - a->first->began_ms >= timeout_ms)) {
@@ -274,9 +300,10 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
         a->refused += !leave;
         if (!leave) {
             err_set(wait->err, ERR_ALONE,
-                    mode == ACK_LOCAL ? "durable here, but it could not be recorded within %" PRId64
-                                        " ms that this node answers alone"
-                                      : "durable here, but no replica has acknowledged it within %" PRId64 " ms",
+                    replaced ? "durable here, but this node may not write any more; waited for %" PRId64 " ms"
+                    : mode == ACK_LOCAL ? "durable here, but it could not be recorded within %" PRId64
+                                          " ms that this node answers alone"
+                                        : "durable here, but no replica has acknowledged it within %" PRId64 " ms",
                     timeout_ms);
         }
     }
@@ -372,7 +399,7 @@ void ack_stop(struct ack *a)
         a->has_thread = false;
     }
     pthread_mutex_lock(&a->mutex);
-    bool strict = mode_of(a) == ACK_REPLICA_STRICT || !a->leave;
+    bool strict = mode_of(a) == ACK_REPLICA_STRICT || !a->leave || !may_answer_alone(a);
     struct ack_wait *list = take_all(a);
     pthread_mutex_unlock(&a->mutex);
     for (struct ack_wait *wait = list; wait != NULL && strict; wait = wait->next) {

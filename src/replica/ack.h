@@ -8,6 +8,9 @@
  * Before the first answer of its own, with ack = local too, it asks a gatekeeper, if there is one (failover by Consul):
  * that records elsewhere that the two are out of step; as long as it can't, writes get ERR_ALONE.
  *
+ * A primary that was replaced meanwhile answers no write that waits but with ERR_ALONE, unless the node that has
+ * replaced it has the write; and one that may not write now, since its lease has ended, answers none by itself.
+ *
  * Memory: what waits is the caller's. Any thread.
  */
 #ifndef UNSEEN_REPLICA_ACK_H
@@ -22,6 +25,8 @@
 
 enum { ACK_PROVE_MS = 10 * 1000 };
 
+struct role;
+
 struct ack_wait {
     struct ack_wait *next;
     uint64_t seq;
@@ -35,6 +40,8 @@ struct ack;
 
 struct ack *ack_new(const struct config *cfg);
 void ack_free(struct ack *a);
+/* Whose role it is, before there is a thread. NULL: this node stays the primary. */
+void ack_set_role(struct ack *a, const struct role *role);
 int ack_start(struct ack *a, struct err *err); /* its thread, which ends what has waited for too long */
 void ack_stop(struct ack *a); /* all that waits is answered: as durable here; or, where it may not be, with ERR_ALONE */
 

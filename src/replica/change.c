@@ -352,7 +352,13 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     if (rc == 0) {
         note_primary(c, &now); /* whom to tell is durable before there is something to tell */
         note_peer(c, &other);
-        rc = role_promote(role, now.term, err);
+        rc = role_promote(role, ch->above > now.term ? ch->above : now.term, err);
+    }
+    if (rc < 0) { /* it stays a replica */
+        struct err why = {0};
+        if (follower_resume(r->follower, &why) < 0) {
+            log_error("this node follows nobody until its next start", "error=%s", log_quote_str(why.text));
+        }
     }
     ch->waited_ms = (clock_figures_us() - began_us) / 1000;
     if (rc == 0) {

@@ -37,6 +37,7 @@ struct change {
     struct change *next;
     enum change_kind kind;
     uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events */
+    uint64_t above;      /* PROMOTE: its term becomes a higher one than this */
     uint64_t run, to;
     char address[NODE_ADDRESS_TEXT]; /* MEET: the other's */
     bool force;                      /* MERGE: forgets end what is newer, too, where it can't be told apart */

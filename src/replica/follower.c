@@ -244,6 +244,43 @@ static void *follower_main(void *arg)
 
 /* --- from outside --- */
 
+/* Where it is, as the folder has it: the primary may be away for good. */
+static int look_up(struct follower *f, struct err *err)
+{
+    struct feed_cursor at;
+    struct store_node now;
+    role_look(f->r->dedup->role, &now);
+    int rc = cursor_find(f->r->store, f->reader, now.leader, &at, err);
+    if (rc == 1) {
+        f->state.node = at.node;
+        f->state.run = at.run;
+        f->state.applied = at.seq;
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int follower_resume(struct follower *f, struct err *err)
+{
+    if (f == NULL || f->started) {
+        return 0;
+    }
+    atomic_store(&f->stop, false);
+    int rc = f->r->store->ops->reader_open(f->r->store, &f->reader, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = look_up(f, err);
+    if (rc == 0 && (rc = pthread_create(&f->thread, NULL, follower_main, f)) != 0) {
+        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    }
+    if (rc < 0) {
+        f->r->store->ops->reader_close(f->reader);
+        f->reader = NULL;
+    }
+    f->started = rc == 0;
+    return rc;
+}
+
 int follower_start(struct replica *r, struct follower **follower, struct err *err)
 {
     *follower = NULL;
@@ -255,17 +292,11 @@ int follower_start(struct replica *r, struct follower **follower, struct err *er
     f->state.age_ms = -1;
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->wake, NULL);
-    int rc = r->store->ops->reader_open(r->store, &f->reader, err);
-    if (rc == 0 && (rc = pthread_create(&f->thread, NULL, follower_main, f)) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
-        r->store->ops->reader_close(f->reader);
-        f->reader = NULL;
-    }
+    int rc = follower_resume(f, err);
     if (rc < 0) {
         follower_free(f);
         return rc;
     }
-    f->started = true;
     *follower = f;
     return 0;
 }

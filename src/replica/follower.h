@@ -18,6 +18,8 @@ enum { FOLLOWER_FIRST_DELAY_MS = 100, FOLLOWER_LAST_DELAY_MS = 2000 };
 int follower_start(struct replica *r, struct follower **follower, struct err *err);
 /* Ends the thread: when it returns nothing more is applied. Also for a promotion. NULL is fine. */
 void follower_stop(struct follower *f);
+/* Goes on where it was stopped. NULL is fine. */
+int follower_resume(struct follower *f, struct err *err);
 void follower_free(struct follower *f);
 
 enum follower_doing {

@@ -18,6 +18,7 @@ static int start(struct replica *r, struct err *err)
     if (r->ack == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
+    ack_set_role(r->ack, r->dedup->role);
     int rc = ack_start(r->ack, err);
     if (rc < 0 || (rc = feeder_start(r, &r->feeder, err)) < 0 || (rc = changer_start(r, &r->changer, err)) < 0 ||
         (rc = pages_start(r, &r->pages, err)) < 0 ||

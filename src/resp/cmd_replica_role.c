@@ -392,7 +392,7 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
         write_replica(w, &replicas[i]);
     }
     write_str(w, "follower");
-    if (r->follower == NULL) {
+    if (r->follower == NULL || node.role == NODE_PRIMARY) {
         write_map(w, 0);
     } else {
         follower_look(r->follower, &follower);

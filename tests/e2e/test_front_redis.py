@@ -1524,3 +1524,27 @@ def test_fenced_and_demoted(pair, redis):
     hand_over(second, first)
     wait_in_step(first)
     assert reconcile(first, 5) == 0
+
+
+def test_a_lower_term_takes_nothing(pair, redis):
+    """The old primary is started again before it has heard of the new one, which is away for a moment."""
+    first, second = pair
+    first.process.kill()
+    first.process.wait()
+    run("promote", "--data", second.data, "--force")
+    wait_in_step(second)
+    play_some(second, item="new")
+    wait_in_step(second)
+    second.process.kill()
+    second.process.wait()
+    meta = redis.meta()
+    assert meta["term"] == "2"
+    first.start()
+    assert "of term 2 writes there" in wait_state(first, "fenced")["cause"]
+    assert redis.meta() == meta
+    # An older version knows no term, and takes it; then it is taken back.
+    redis.ask("HDEL", "unseen:meta", "term")
+    redis.ask("HSET", "unseen:meta", "node", "00000000000000aa", "epoch", int(meta["epoch"]) + 1)
+    second.start()
+    wait_in_step(second)
+    assert redis.meta()["term"] == "2" and reconcile(second, 5) == 0

@@ -1,7 +1,9 @@
 """Who is told of a new term: by the folder, whatever the configuration says by then, and after any start."""
+import threading
+
 import pytest
 
-from conftest import run
+from conftest import START, run
 from partition import CUT
 from resp import RespError
 from test_replica import level, pair, say, status, until  # noqa: F401 (the fixture)
@@ -66,3 +68,33 @@ def test_a_replaced_folder_is_promoted_by_force_alone(pair):  # noqa: F811
     first.start()
     is_fenced(second)
     assert status(first)["term"] == 3
+
+
+def test_a_write_that_waits_is_not_acknowledged_once_replaced(pair):  # noqa: F811
+    first, second, wire = pair(clock=START, primary={"replica_ack": "replica", "replica_ack_timeout": "200ms"})
+
+    def advance(ms):
+        for server in (first, second):
+            server.advance(ms)
+
+    level(first, second)
+    until(lambda: advance(11000) or status(first)["in_step"] == 1, lambda: status(first))
+    wire.set(CUT)
+    said = []
+
+    def write():
+        try:
+            said.append(say(first, "PLAYED", "u", "waits"))
+        except RespError as error:
+            said.append(str(error))
+
+    waits = threading.Thread(target=write)
+    waits.start()
+    until(lambda: status(first)["ack_waiting"] > 0, lambda: status(first))
+    say(second, "REPLICA", "PROMOTE", "FORCE")
+    assert status(second)["follower"] == {}
+    say(first, "REPLICA", "MEET", 2, status(second)["node"], at(second))
+    first.advance(300)
+    waits.join()
+    assert said[0].startswith("NOREPLICAS durable here, but this node may not write any more"), said
+    assert say(second, "SEEN", "u", "waits") == [0]

@@ -82,9 +82,10 @@ static int promote(void *arg, uint64_t term, struct err *err)
     if (dedup->replica == NULL || dedup->replica->changer == NULL) {
         return role_promote(dedup->role, term - 1, err);
     }
-    struct promotion p = {.change = {.kind = CHANGE_PROMOTE, .force = true, .done = on_changed, .owner = &p},
-                          .mutex = PTHREAD_MUTEX_INITIALIZER,
-                          .ended = PTHREAD_COND_INITIALIZER};
+    struct promotion p = {
+        .change = {.kind = CHANGE_PROMOTE, .force = true, .above = term - 1, .done = on_changed, .owner = &p},
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+        .ended = PTHREAD_COND_INITIALIZER};
     changer_put(dedup->replica->changer, &p.change);
     pthread_mutex_lock(&p.mutex);
     while (!p.done) {
