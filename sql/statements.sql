@@ -61,13 +61,13 @@ UPDATE set_aside SET accepted = ?1 WHERE accepted IS NULL;
 -- :set_aside_found
 SELECT printf('staging.db: row %d of slot %d can''t be read and was set aside on %s, and the loss is not accepted (unseen check --repair)', id, slot, strftime('%Y-%m-%d', found / 1000, 'unixepoch')) FROM set_aside WHERE accepted IS NULL ORDER BY found, slot, id;
 -- :forgotten_create
-CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL, key INTEGER NOT NULL);
+CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL, key INTEGER NOT NULL, cut INTEGER NOT NULL);
 -- :forgotten_put
-INSERT INTO forgotten (user, item, before, key) VALUES (?1, ?2, ?3, ?4);
+INSERT INTO forgotten (user, item, before, key, cut) VALUES (?1, ?2, ?3, ?4, ?5);
 -- :forgotten_index
 CREATE INDEX temp.forgotten_user ON forgotten (user, item);
 -- :staged_delete_forgotten
-DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND (f.item IS NULL OR f.item = s.item) AND s.id < f.before);
+DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND ((f.item IS NULL OR f.item = s.item) AND s.id < f.before OR s.kind = 2 AND s.id < f.cut));
 
 -- :noted_all
 SELECT id, user, state FROM noted ORDER BY id;
@@ -192,13 +192,15 @@ DELETE FROM sessions;
 -- :tombstones_all
 SELECT user_key, item_hash, at, id FROM forgets;
 -- :tombstones_after
-SELECT user_key, item_hash, id FROM forgets WHERE id > ?1 ORDER BY id;
+SELECT user_key, item_hash, id, cut FROM forgets WHERE id > ?1 ORDER BY id;
 -- :tombstones_of_items
 SELECT item_hash, at FROM forgets WHERE user_key = ?1 AND item_hash <> 0;
 -- :tombstone_put
-INSERT INTO forgets (user_key, item_hash, at, id) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (user_key, item_hash) DO UPDATE SET at = max(at, excluded.at), id = max(id, excluded.id);
+INSERT INTO forgets (user_key, item_hash, at, id, cut) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (user_key, item_hash) DO UPDATE SET at = max(at, excluded.at), id = max(id, excluded.id), cut = max(cut, excluded.cut);
 -- :tombstones_delete_user
 DELETE FROM forgets WHERE user_key = ?1 AND item_hash <> 0 AND at <= ?2;
+-- :tombstones_undo
+DELETE FROM forgets WHERE id >= ?1;
 -- :tombstones_expire
 DELETE FROM forgets WHERE at < ?1;
 -- :tombstones_settle

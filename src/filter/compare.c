@@ -52,15 +52,25 @@ static bool is_excepted(const struct range *r, const uint64_t *except, size_t n)
     return low < n && except[low] >> 32 <= r->to;
 }
 
-uint32_t filter_unmatched(const struct filter *a, const struct filter *b, const uint64_t *except, size_t n_except)
+static bool is_matched(const struct filter *b, const struct range *r)
+{
+    bool met = false;
+    for (unsigned j = 0; j < b->n_parts && !met; j++) {
+        met = meets(&b->parts[j], r);
+    }
+    return met;
+}
+
+uint32_t filter_unmatched(const struct filter *a, const struct filter *b, size_t n_b, const uint64_t *except,
+                          size_t n_except)
 {
     uint32_t unmatched = 0;
     for (unsigned k = 0; k < a->n_parts; k++) {
         for (uint32_t i = 0; i < a->parts[k].n; i++) {
             struct range r = range_of(&a->parts[k], a->parts[k].positions[i]);
             bool met = false;
-            for (unsigned j = 0; j < b->n_parts && !met; j++) {
-                met = meets(&b->parts[j], &r);
+            for (size_t j = 0; j < n_b && !met; j++) {
+                met = is_matched(&b[j], &r);
             }
             unmatched += !met && !is_excepted(&r, except, n_except);
         }

@@ -102,6 +102,7 @@ struct store_forget {
     int first_month;   /* of the window: an item counts as seen when it is seen from here on */
     int64_t answer;    /* user: 1 if known, else 0; items: how many were seen and no longer are */
     uint64_t before;   /* the store's own: rows with lower ids are older than the forget; */
+    uint64_t cut;      /* items: the user's deliveries with lower ids are beyond the last delivered_max, and go too; */
     uint64_t id;       /* its place in their sequence; */
     uint64_t seq;      /* once durable, as that of a batch */
     int64_t at_ms;     /* and its time */

@@ -478,3 +478,45 @@ def test_a_replica_that_stands_still(pair):
     verify(primary, replica)
     assert say(primary, "PLAYED", "u", "c") == 1
     assert say(replica, "SEEN", "u", "a", "b", "c") == [0, 1, 1]
+
+
+# --- nodes that flush apart ---
+
+
+def test_a_delivery_that_fell_off_comes_back_on_neither(pair):
+    primary, replica, _ = pair()
+    for i in range(100):
+        say(primary, "DELIVERED", "u", f"d{i}")
+    level(primary, replica)
+    for server in (primary, replica):
+        say(server, "RING", "FLUSH")
+    say(primary, "DELIVERED", "u", "d100")
+    level(primary, replica)
+    say(primary, "RING", "FLUSH")  # here alone: "d0" leaves the history of the primary
+    assert say(primary, "FORGET", "u", "d100") == 1
+    for flushed in (False, True):
+        level(primary, replica)
+        for server in (primary, replica):
+            if flushed:
+                say(server, "RING", "FLUSH")
+            assert say(server, "SEEN", "u", "d0", "d1", "d100") == [0, 1, 0]
+        verify(primary, replica)
+
+
+def test_an_unseen_item_is_played_again_in_another_month(pair):
+    """The filter of the first month has it on the primary alone, where the exception has ended."""
+    primary, replica, _ = pair(clock=START)
+    say(primary, "PLAYED", "u", "x")
+    level(primary, replica)
+    say(primary, "RING", "FLUSH")
+    assert say(primary, "FORGET", "u", "x") == 1
+    verify(primary, replica)
+    for server in (primary, replica):
+        server.advance(20 * DAY)
+    assert say(primary, "SEEN", "u", "x") == [0]
+    say(primary, "PLAYED", "u", "x")
+    verify(primary, replica)
+    for server in (primary, replica):
+        say(server, "RING", "FLUSH")
+        assert say(server, "SEEN", "u", "x") == [1]
+    verify(primary, replica)

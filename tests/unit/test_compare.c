@@ -66,13 +66,14 @@ static void the_same_items_agree(void **state)
         }
         fill(&a, n, round % 3 == 1, &random, &arena);
         fill(&b, n, round % 3 != 0, &random, &arena);
-        assert_int_equal(filter_unmatched(&a, &b, NULL, 0), 0);
-        assert_int_equal(filter_unmatched(&b, &a, NULL, 0), 0);
+        assert_int_equal(filter_unmatched(&a, &b, 1, NULL, 0), 0);
+        assert_int_equal(filter_unmatched(&b, &a, 1, NULL, 0), 0);
         fill(&more, n + 1, false, &random, &arena);
         uint64_t last = hashes[n];
-        missed += filter_unmatched(&more, &a, NULL, 0) == 0; /* hidden by chance: about n in 1,000 n of a sealed one */
-        assert_int_equal(filter_unmatched(&more, &a, &last, 1), 0);
-        assert_int_equal(filter_unmatched(&a, &more, NULL, 0), 0);
+        missed +=
+            filter_unmatched(&more, &a, 1, NULL, 0) == 0; /* hidden by chance: about n in 1,000 n of a sealed one */
+        assert_int_equal(filter_unmatched(&more, &a, 1, &last, 1), 0);
+        assert_int_equal(filter_unmatched(&a, &more, 1, NULL, 0), 0);
         arena_free(&arena);
     }
     assert_true(missed <= 3);
@@ -86,9 +87,9 @@ static void nothing_beside_something(void **state)
     uint64_t random = 9;
     hashes[0] = random_next(&random);
     fill(&one, 1, false, &random, &arena);
-    assert_int_equal(filter_unmatched(&none, &one, NULL, 0), 0);
-    assert_int_equal(filter_unmatched(&one, &none, NULL, 0), 1);
-    assert_int_equal(filter_unmatched(&none, &none, NULL, 0), 0);
+    assert_int_equal(filter_unmatched(&none, &one, 1, NULL, 0), 0);
+    assert_int_equal(filter_unmatched(&one, &none, 1, NULL, 0), 1);
+    assert_int_equal(filter_unmatched(&none, &none, 1, NULL, 0), 0);
     arena_free(&arena);
 }
 

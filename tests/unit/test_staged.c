@@ -69,7 +69,7 @@ static void test_empty(void **state)
     uint64_t hash = 1;
     assert_int_equal(staged_load(s, 5, slice_str("u"), INT_MIN, &out), 0);
     assert_int_equal(staged_find_user(s, 5, slice_str("u"), &ids), 0);
-    assert_int_equal(staged_find_items(s, 5, slice_str("u"), &hash, 1, INT_MIN, &seen, &ids), 0);
+    assert_int_equal(staged_find_items(s, 5, slice_str("u"), &hash, 1, INT_MIN, 0, &seen, &ids), 0);
     staged_drop_user(s, 5, slice_str("u"));
     staged_drop_rows(s, 5, slice_str("u"), NULL, 0);
     assert_false(staged_has_other(s, 5, slice_str("u")));
@@ -339,21 +339,21 @@ static void test_forget_items(void **state)
     /* Only old plays: removed, but they didn't count as seen. Asked for twice, seen twice. Nothing changes yet. */
     uint64_t hashes[] = {40, 30, 99, 20, 20, 10};
     bool seen[6] = {false};
-    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes, 1, OCT, seen, &ids), 1);
+    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes, 1, OCT, 0, seen, &ids), 1);
     assert_false(seen[0]);
     assert_true(ids.n == 1 && ids.at[0] == 6);
-    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes, 5, OCT, seen, &ids), 1);
+    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes, 5, OCT, 0, seen, &ids), 1);
     const bool expected[6] = {false, true, false, true, true, false};
     assert_memory_equal(seen, expected, sizeof seen);
     const uint64_t expected_ids[] = {6, 2, 3, 5, 6};
     assert_int_equal(ids.n, 5);
     assert_memory_equal(ids.at, expected_ids, sizeof expected_ids);
     assert_int_equal(staged_rows(s), 7);
-    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes + 2, 1, OCT, seen, &ids), 0);
+    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes + 2, 1, OCT, 0, seen, &ids), 0);
     assert_int_equal(ids.n, 5);
     /* It never clears. */
     seen[2] = true;
-    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes, 3, OCT, seen, &ids), 1);
+    assert_int_equal(staged_find_items(s, 1, slice_str("u"), hashes, 3, OCT, 0, seen, &ids), 1);
     assert_true(seen[2]);
     ids.n = 5;
 
@@ -576,7 +576,7 @@ static void test_against_oracle(void **state)
                 hashes[i] = random_next() % HASHES;
                 removed[hashes[i]] = true;
             }
-            int found = staged_find_items(s, key_of(key), name_of(name), hashes, n, OCT, seen, &ids);
+            int found = staged_find_items(s, key_of(key), name_of(name), hashes, n, OCT, 0, seen, &ids);
             for (size_t r = 0; r < n_rows; r++) {
                 if (rows[r].key == key && rows[r].name == name && removed[rows[r].hash]) {
                     assert_true(expected_ids < ids.n && ids.at[expected_ids] == rows[r].id);
@@ -649,7 +649,7 @@ static int whole_life(size_t *rows_left)
         goto out;
     }
     assert_int_equal(ids.n, 100);
-    if ((rc = staged_find_items(s, 1, slice_str("u"), &hash, 1, SEP, &seen, &ids)) < 0) {
+    if ((rc = staged_find_items(s, 1, slice_str("u"), &hash, 1, SEP, 0, &seen, &ids)) < 0) {
         assert_int_equal(ids.n, 100);
         goto out;
     }

@@ -66,7 +66,7 @@ static void *write_all(void *arg)
             }
             atomic_store(&forgetting[u], i);
             ids.n = 0;
-            if (staged_find_items(shared, t_key(u), user, hashes, 10, INT_MIN, seen, &ids) != 1 || ids.n != 10) {
+            if (staged_find_items(shared, t_key(u), user, hashes, 10, INT_MIN, 0, seen, &ids) != 1 || ids.n != 10) {
                 abort();
             }
             staged_drop_rows(shared, t_key(u), user, ids.at, ids.n);

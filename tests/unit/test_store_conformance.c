@@ -28,6 +28,8 @@
 #include "store/ring.h"
 #include "store/stats.h"
 #include "tests/lib/memory_pool.h"
+#include "tests/lib/random.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
 enum { LAST = 5 }; /* delivered_max */
@@ -614,6 +616,63 @@ static void no_load_waits(struct store_fixture *f)
     assert_true(seen(f, "u", "b"));
 }
 
+/* A delivery that has fallen off the list never comes back, though a forget makes room: whatever was moved when. */
+static void what_fell_off_stays_off(struct store_fixture *f)
+{
+    for (const char *item = "abcdef"; *item != '\0'; item++) {
+        deliver(f, "u", (const char[]){*item, '\0'});
+    }
+    assert_int_equal(forget(f, "u", "f"), 1); /* nothing was moved yet */
+    expect_deliveries(f, "u", "e d c b");
+    settle(f);
+    expect_deliveries(f, "u", "e d c b");
+    deliver(f, "u", "g");
+    deliver(f, "u", "h");
+    settle(f);
+    expect_deliveries(f, "u", "h g e d c");
+    deliver(f, "u", "i");
+    assert_int_equal(forget(f, "u", "g"), 1); /* "c" has fallen off, and may lie beside the list */
+    settle(f);
+    expect_deliveries(f, "u", "i h e d");
+    assert_int_equal(forget(f, "u", "c"), 0);
+    deliver(f, "u", "j");
+    settle(f);
+    expect_deliveries(f, "u", "j i h e d");
+}
+
+/* The same of drawn histories: the list is what a list in memory would be that is cut at each delivery. */
+static void deliveries_of_any_history(struct store_fixture *f)
+{
+    enum { ITEMS = 9, STEPS = 150 };
+    uint64_t random = 11;
+    char list[LAST + 2] = "";
+    for (int step = test_rounds(STEPS); step > 0; step--) {
+        const char item[] = {(char)('a' + random_below(&random, ITEMS)), '\0'};
+        char *at = strchr(list, *item), wanted[2 * LAST + 1] = "";
+        uint64_t what = random_below(&random, 8);
+        if (what < 2) {
+            assert_int_equal(forget(f, "u", item), at != NULL);
+        } else if (what < 7) {
+            deliver(f, "u", item);
+        } else {
+            settle(f);
+        }
+        if (what < 7 && at != NULL) {
+            memmove(at, at + 1, strlen(at));
+        }
+        if (what >= 2 && what < 7) {
+            memmove(list + 1, list, LAST);
+            list[0] = *item;
+            list[LAST] = '\0';
+        }
+        for (size_t i = 0; list[i] != '\0'; i++) {
+            wanted[2 * i] = list[i];
+            wanted[2 * i + 1] = list[i + 1] != '\0' ? ' ' : '\0';
+        }
+        expect_deliveries(f, "u", wanted);
+    }
+}
+
 static void deliveries_newest_first(struct store_fixture *f)
 {
     int done = 0;
@@ -1194,6 +1253,8 @@ static const struct promise {
     PROMISE(writes_in_their_order),
     PROMISE(no_load_waits),
     PROMISE(deliveries_newest_first),
+    PROMISE(what_fell_off_stays_off),
+    PROMISE(deliveries_of_any_history),
     PROMISE(a_user_is_forgotten),
     PROMISE(items_are_unseen_until_played),
     PROMISE(items_are_counted_once),

@@ -91,6 +91,44 @@ static void killed_between_files(struct store_fixture *f, bool of_item)
     remove_folder(first);
 }
 
+/* The item was one of a full list, some of which had been in history and some not: what fell off stays off. */
+static void test_full_list_killed_between_files(void **state)
+{
+    struct store_fixture *f = *state;
+    static const char *const files[] = {"history.db", "history.db-wal", "staging.db", "staging.db-wal"};
+    char copy[] = "/tmp/unseen-test-tombstones.XXXXXX", first[CONFIG_TEXT];
+    struct slice item = slice_str("d");
+    uint64_t hash = hash_id(SEED, item);
+    struct store_forget under_way;
+    int done = 0;
+    f->cfg.delivered_max = 3;
+    close_store(f);
+    open_store(f);
+    deliver(f, "u", "a");
+    deliver(f, "u", "b");
+    deliver(f, "u", "c");
+    assert_int_equal(flush(f), 0);
+    deliver(f, "u", "d");
+    rule(VFS_WRITE, "history.db-wal", 1, false, VFS_HOLD);
+    begin_forget(f, &under_way, &item, &hash, &done);
+    vfs_fault_wait_held();
+    assert_non_null(mkdtemp(copy));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        copy_file(f->cfg.data, files[i], copy, files[i]);
+    }
+    vfs_fault_release();
+    wait_flag(&done);
+    snprintf(first, sizeof first, "%s", f->cfg.data);
+    close_store(f);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "%s", copy);
+    open_store(f);
+    assert_false(seen(f, "u", "a"));
+    assert_false(seen(f, "u", "d"));
+    assert_true(seen(f, "u", "b"));
+    assert_true(seen(f, "u", "c"));
+    remove_folder(first);
+}
+
 static void test_user_killed_between_files(void **state)
 {
     killed_between_files(*state, false);
@@ -348,6 +386,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(test_user_killed_between_files),
         TEST(test_item_killed_between_files),
+        TEST(test_full_list_killed_between_files),
         TEST(test_refused_by_history),
         TEST(test_staged_half_fails),
         TEST(test_expiry),

@@ -150,6 +150,28 @@ static void a_play_that_waits_is_as_good_as_one_that_is_merged(void **state)
     expect(&b, &excepted, "2026-11: a play is only here");
 }
 
+/* Un-seen in November, after a flush on one side alone, and played again in December, which ends the exception. */
+static void an_item_may_be_in_a_later_month_of_the_other_side(void **state)
+{
+    (void)state;
+    const struct slice all = filled(ITEMS, ITEMS), but_the_last = filled(ITEMS - 1, ITEMS);
+    const struct snapshot_month x[] = {{MONTH, all}, {MONTH + 1, all}}, y[] = {{MONTH, but_the_last}, {MONTH + 1, all}};
+    const struct snapshot_month z[] = {{MONTH, all}, {MONTH + 1, but_the_last}};
+    const struct store_play last = {hash_of(ITEMS - 1), MONTH + 1};
+    const uint64_t hash = last.hash;
+    struct user_snapshot a = user(x, 2), b = user(y, 2), c = user(z, 2), d = user(z, 2), e = user(y, 1);
+    expect(&a, &b, NULL);
+    expect(&b, &a, NULL);
+    expect(&a, &c, "2026-12: 1 of 500 positions are only here"); /* there it is seen again a month earlier */
+    d.plays = e.plays = &last;
+    d.n_plays = e.n_plays = 1;
+    expect(&d, &b, NULL); /* it waits to be merged */
+    expect(&d, &e, "2026-12: 499 of 499 positions are only here");
+    b.exceptions = &hash;
+    b.n_exceptions = 1;
+    expect(&a, &b, "2026-11: an item was un-seen only there");
+}
+
 static void damage_is_named_with_and_without_a_filter(void **state)
 {
     (void)state;
@@ -199,6 +221,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_item_more_is_named_by_its_side, setup, teardown),
         cmocka_unit_test_setup_teardown(an_exception_is_as_good_as_no_item, setup, teardown),
         cmocka_unit_test_setup_teardown(a_play_that_waits_is_as_good_as_one_that_is_merged, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_item_may_be_in_a_later_month_of_the_other_side, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_named_with_and_without_a_filter, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_are_compared_in_their_order, setup, teardown),
         cmocka_unit_test_setup_teardown(a_blob_that_is_none_is_an_error, setup, teardown),

@@ -1,6 +1,7 @@
 #include "store/codec/user_compare.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,15 +22,20 @@ struct compare {
     struct delivered_codec codec;
 };
 
-/* The month's filter; empty, when there is none. */
-static int read_month(struct compare *c, const struct user_snapshot *p, int month, struct filter *out)
+static int read_month(struct compare *c, const struct user_snapshot *p, size_t i, struct filter *out)
 {
     struct err why = {0};
+    int rc = filter_decode(p->months[i].blob.data, p->months[i].blob.len, &c->arena, out, &why);
+    return rc < 0 ? err_set(c->err, rc, "user %s: %s", log_quote(p->user), why.text) : 0;
+}
+
+/* The month's filter; empty, when there is none. */
+static int find_month(struct compare *c, const struct user_snapshot *p, int month, struct filter *out)
+{
     *out = (struct filter){.n_parts = 0};
     for (size_t i = 0; i < p->n_months; i++) {
         if (p->months[i].month == month) {
-            int rc = filter_decode(p->months[i].blob.data, p->months[i].blob.len, &c->arena, out, &why);
-            return rc < 0 ? err_set(c->err, rc, "user %s: %s", log_quote(p->user), why.text) : 0;
+            return read_month(c, p, i, out);
         }
     }
     return 0;
@@ -80,25 +86,26 @@ static int compare_damage(struct compare *c, int month)
     return 0;
 }
 
-/* Plays that wait to be merged, of a month: *n of them. */
-static const struct store_play *plays_of(const struct user_snapshot *p, int month, size_t *n)
+/* Plays that wait to be merged, of the months from .. last: *n of them. */
+static const struct store_play *plays_of(const struct user_snapshot *p, int first, int last, size_t *n)
 {
     size_t from = 0, to;
-    while (from < p->n_plays && p->plays[from].month < month) {
+    while (from < p->n_plays && p->plays[from].month < first) {
         from++;
     }
-    for (to = from; to < p->n_plays && p->plays[to].month == month; to++) {
+    for (to = from; to < p->n_plays && p->plays[to].month <= last; to++) {
     }
     *n = to - from;
     return p->n_plays > 0 ? p->plays + from : NULL;
 }
 
-/* What accounts for a position of ours beside their filter: our exceptions, and their plays. */
-static int unmatched(struct compare *c, const struct filter *ours, const struct filter *theirs,
-                     const struct user_snapshot *p, const struct user_snapshot *other, int month, uint32_t *n)
+/* Which positions of ours nothing accounts for: not their filters from that month on, nor our exceptions, nor their
+ * plays from that month on. */
+static int count_unmatched(struct compare *c, const struct filter *ours, const struct filter *theirs, size_t n_theirs,
+                           const struct user_snapshot *p, const struct user_snapshot *other, int month, uint32_t *n)
 {
     size_t n_plays, n_except = p->n_exceptions;
-    const struct store_play *plays = plays_of(other, month, &n_plays);
+    const struct store_play *plays = plays_of(other, month, INT_MAX, &n_plays);
     uint64_t *except = arena_alloc(&c->arena, (n_except + n_plays + 1) * sizeof *except);
     if (except == NULL) {
         return err_set(c->err, ERR_NOMEM, "out of memory while users are compared");
@@ -110,8 +117,30 @@ static int unmatched(struct compare *c, const struct filter *ours, const struct 
         except[n_except++] = plays[i].hash;
     }
     hash_sort(except, n_except);
-    *n = filter_unmatched(ours, theirs, except, n_except);
+    *n = filter_unmatched(ours, theirs, n_theirs, except, n_except);
     return 0;
+}
+
+/* Their later months are read only when they are needed, which is seldom. theirs: of the month. */
+static int unmatched(struct compare *c, const struct filter *ours, const struct filter *theirs,
+                     const struct user_snapshot *p, const struct user_snapshot *other, int month, uint32_t *n)
+{
+    int rc = count_unmatched(c, ours, theirs, 1, p, other, month, n);
+    if (rc < 0 || *n == 0) {
+        return rc;
+    }
+    struct filter *from_here = arena_alloc(&c->arena, (other->n_months + 1) * sizeof *from_here);
+    if (from_here == NULL) {
+        return err_set(c->err, ERR_NOMEM, "out of memory while users are compared");
+    }
+    size_t n_from = 0;
+    from_here[n_from++] = *theirs;
+    for (size_t i = 0; i < other->n_months; i++) {
+        if (other->months[i].month > month && (rc = read_month(c, other, i, &from_here[n_from++])) < 0) {
+            return rc;
+        }
+    }
+    return count_unmatched(c, ours, from_here, n_from, p, other, month, n);
 }
 
 static bool has_play(const struct store_play *plays, size_t n, uint64_t hash)
@@ -133,7 +162,7 @@ static int compare_plays(struct compare *c, const struct user_snapshot *ours, co
                          const struct filter *theirs, int month, const char *where)
 {
     size_t n, n_theirs;
-    const struct store_play *plays = plays_of(ours, month, &n), *list = plays_of(other, month, &n_theirs);
+    const struct store_play *plays = plays_of(ours, month, month, &n), *list = plays_of(other, month, month, &n_theirs);
     for (size_t i = 0; i < n; i++) {
         uint64_t hash = plays[i].hash;
         if (!has_play(list, n_theirs, hash) &&
@@ -154,8 +183,8 @@ static int compare_month(struct compare *c, int month)
     if (compare_damage(c, month) == 0) {
         return 0;
     }
-    int rc = read_month(c, c->a, month, &a);
-    if (rc < 0 || (rc = read_month(c, c->b, month, &b)) < 0) {
+    int rc = find_month(c, c->a, month, &a);
+    if (rc < 0 || (rc = find_month(c, c->b, month, &b)) < 0) {
         return rc;
     }
     if ((rc = unmatched(c, &a, &b, c->a, c->b, month, &n)) < 0 || n > 0) {

@@ -27,9 +27,15 @@ struct going {
     struct layout_key key;
 };
 
+/* A delivery of the user, of any item. */
+struct sent {
+    struct sent *next;
+    struct store_delivery of;
+};
+
 /* What is found of an item. */
 struct item {
-    bool exact;    /* a play of the window, or a delivery */
+    bool exact;    /* a play of the window, or one of the last deliveries */
     bool filtered; /* in any month ... */
     bool window;   /* ... or in one of the window */
     bool excepted;
@@ -49,6 +55,8 @@ struct op {
     size_t filters_bytes;
     struct blob *blobs;
     struct going *going;
+    struct sent *sent;
+    size_t n_sent;
     size_t n; /* distinct items */
     uint64_t *hashes;
     struct item *items;
@@ -78,6 +86,8 @@ static void again(struct update *u)
     o->forgotten_ms = INT64_MIN;
     o->n_tombstones = 0;
     o->going = NULL;
+    o->sent = NULL;
+    o->n_sent = 0;
     for (size_t i = 0; i < o->n; i++) {
         o->items[i] = (struct item){.forgotten_ms = INT64_MIN};
     }
@@ -198,6 +208,65 @@ static int look_through(struct op *o, const struct blob *blob)
     return 0;
 }
 
+static int add_going(struct op *o, const struct layout_key *key)
+{
+    struct going *going = arena_alloc(&o->update.arena, sizeof *going);
+    if (going == NULL) {
+        return update_nomem(&o->update);
+    }
+    *going = (struct going){o->going, *key};
+    o->going = going;
+    return 0;
+}
+
+/* One that can't be read is for the check to name. */
+static int add_sent(struct op *o, const struct layout_key *key, struct slice value)
+{
+    int month;
+    struct slice item;
+    if (layout_delivery_read(value, &month, &item) < 0) {
+        return 0;
+    }
+    struct sent *sent = arena_alloc(&o->update.arena, sizeof *sent);
+    const char *copy = arena_copy(&o->update.arena, item.data, item.len);
+    if (sent == NULL || copy == NULL) {
+        return update_nomem(&o->update);
+    }
+    *sent = (struct sent){o->sent, {.id = key->stamp, .hash = key->hash, .item = slice_of(copy, item.len)}};
+    o->sent = sent;
+    o->n_sent++;
+    return 0;
+}
+
+/* Of the deliveries, the last ones are seen. Those that have fallen off the list are still there or not, by when a
+ * merge was. So they go once an item of a full list does: else they would come back. */
+static int look_at_deliveries(struct op *o)
+{
+    const size_t max = (size_t)config_now(o->update.s->cfg)->delivered_max;
+    struct store_delivery *last = arena_alloc(&o->update.arena, o->n_sent * sizeof *last + 1);
+    if (last == NULL) {
+        return update_nomem(&o->update);
+    }
+    size_t n = 0;
+    for (const struct sent *s = o->sent; s != NULL; s = s->next) {
+        last[n++] = s->of;
+    }
+    n = delivered_last(last, n, max);
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = hash_place(o->hashes, o->n, last[i].hash);
+        if (at < o->n) {
+            o->items[at].exact = true;
+        }
+    }
+    int result = 0;
+    for (const struct sent *s = o->sent; s != NULL && result == 0 && n == max; s = s->next) {
+        const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = s->of.id, .hash = s->of.hash};
+        const bool of_item = hash_place(o->hashes, o->n, key.hash) < o->n;
+        result = !of_item && key.stamp < last[n - 1].id ? add_going(o, &key) : 0;
+    }
+    return result;
+}
+
 static int take_of_items(struct update *u, const struct layout_key *key, struct slice value)
 {
     struct op *o = op_of(u);
@@ -230,17 +299,12 @@ static int take_of_items(struct update *u, const struct layout_key *key, struct 
     default:
         return 0;
     }
-    if (item == NULL) {
-        return 0;
+    int result = key->kind == LAYOUT_DELIVERY ? add_sent(o, key, value) : 0;
+    if (item == NULL || result < 0) {
+        return result;
     }
-    struct going *going = arena_alloc(&u->arena, sizeof *going);
-    if (going == NULL) {
-        return update_nomem(u);
-    }
-    *going = (struct going){o->going, *key};
-    o->going = going;
-    item->exact = item->exact || key->kind == LAYOUT_DELIVERY || key->month >= o->forget->first_month;
-    return 0;
+    item->exact = item->exact || (key->kind == LAYOUT_PLAY && key->month >= o->forget->first_month);
+    return add_going(o, key);
 }
 
 static int read_filters(struct op *o)
@@ -263,6 +327,7 @@ static int plan_items(struct update *u)
         return read_filters(o);
     }
     int result = update_generation(u);
+    result = result < 0 ? result : look_at_deliveries(o);
     for (const struct blob *b = o->blobs; b != NULL && result == 0; b = b->next) {
         result = look_through(o, b);
         heartbeat_now(&u->s->queue.task.heartbeat);

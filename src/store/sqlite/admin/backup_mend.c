@@ -25,30 +25,31 @@
 
 enum { FORGOTTEN_MAX = 64 << 20 }; /* bytes of notes: a million forgets and more */
 
-/* --- forgets: before, time (8 bytes each), length of the user, length of the item (0: all of the user's rows), both
- * ids --- */
+/* --- forgets: before, time, cut (8 bytes each), length of the user, length of the item (0: all of the user's rows),
+ * both ids --- */
 
-enum { HEAD = 18 };
+enum { HEAD = 26 };
 
-static void note(struct buf *users_to_migrate, struct slice user, struct slice item, uint64_t before, int64_t at_ms)
+static void note(struct buf *users_to_migrate, const struct store_forget *forget, struct slice item)
 {
     unsigned char head[HEAD];
-    memcpy(head, &before, 8);
-    memcpy(head + 8, &at_ms, 8);
-    head[16] = (unsigned char)user.len;
-    head[17] = (unsigned char)item.len;
+    memcpy(head, &forget->before, 8);
+    memcpy(head + 8, &forget->at_ms, 8);
+    memcpy(head + 16, &forget->cut, 8);
+    head[24] = (unsigned char)forget->user.len;
+    head[25] = (unsigned char)item.len;
     buf_add(users_to_migrate, head, sizeof head);
-    buf_add(users_to_migrate, user.data, user.len);
+    buf_add(users_to_migrate, forget->user.data, forget->user.len);
     buf_add(users_to_migrate, item.data, item.len);
 }
 
 int backup_note_forget(struct buf *users_to_migrate, const struct store_forget *forget)
 {
     if (forget->n_items == 0) {
-        note(users_to_migrate, forget->user, slice_of("", 0), forget->before, forget->at_ms);
+        note(users_to_migrate, forget, slice_of("", 0));
     }
     for (size_t i = 0; i < forget->n_items; i++) {
-        note(users_to_migrate, forget->user, forget->items[i], forget->before, forget->at_ms);
+        note(users_to_migrate, forget, forget->items[i]);
     }
     return users_to_migrate->failed || users_to_migrate->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
 }
@@ -62,6 +63,7 @@ static int put_tombstone(struct db *db, int64_t key, uint64_t item, int64_t at_m
         sqlite3_bind_int64(stmt, 2, (int64_t)item);
         sqlite3_bind_int64(stmt, 3, at_ms);
         sqlite3_bind_int64(stmt, 4, 0);
+        sqlite3_bind_int64(stmt, 5, 0);
     }
     return db_run(db, stmt, err);
 }
@@ -70,13 +72,14 @@ static int put_forgotten(struct db *db, const struct buf *users_to_migrate, uint
 {
     int result = db_run(db, db_stmt(db, SQL_FORGOTTEN_CREATE, err), err);
     for (size_t at = 0; at < users_to_migrate->len && result == 0;) {
-        uint64_t before;
+        uint64_t before, cut;
         int64_t at_ms;
         const char *p = users_to_migrate->data + at;
         memcpy(&before, p, 8);
         memcpy(&at_ms, p + 8, 8);
-        size_t user_len = (unsigned char)p[16];
-        size_t item_len = (unsigned char)p[17];
+        memcpy(&cut, p + 16, 8);
+        size_t user_len = (unsigned char)p[24];
+        size_t item_len = (unsigned char)p[25];
         struct slice item = slice_of(p + HEAD + user_len, item_len);
         int64_t key = hash_user_key(seed, slice_of(p + HEAD, user_len));
         sqlite3_stmt *stmt = db_stmt(db, SQL_FORGOTTEN_PUT, err);
@@ -88,6 +91,7 @@ static int put_forgotten(struct db *db, const struct buf *users_to_migrate, uint
             }
             sqlite3_bind_int64(stmt, 3, (int64_t)before);
             sqlite3_bind_int64(stmt, 4, key);
+            sqlite3_bind_int64(stmt, 5, (int64_t)cut);
         }
         result = db_run(db, stmt, err);
         if (result == 0) {

@@ -60,7 +60,7 @@ static int forget_user(struct sqlite_store *s, struct store_forget *forget)
     return result;
 }
 
-/* Takes the items out of the stored deliveries. */
+/* Takes the items out of the stored deliveries, and what no longer counted before. */
 static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
 {
     struct historian *h = &s->historian;
@@ -85,7 +85,7 @@ static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
     }
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
-        bool gone = false;
+        bool gone = list[i].id < forget->cut;
         for (size_t j = 0; j < forget->n_items && !gone; j++) {
             gone = list[i].hash == forget->hashes[j] &&
                    (forget->items == NULL || slice_eq(list[i].item, forget->items[j]));

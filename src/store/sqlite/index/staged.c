@@ -363,7 +363,7 @@ static bool is_wanted(const struct wanted *wanted, size_t n, uint64_t hash, bool
 }
 
 int staged_find_items(const struct staged *s, int64_t key, struct slice id, const uint64_t *hashes, size_t n,
-                      int first_month, bool *seen, struct staged_ids *ids)
+                      int first_month, uint64_t cut, bool *seen, struct staged_ids *ids)
 {
     const struct staged_user *user = staged_find(s, key, id);
     if (user == NULL || n == 0) {
@@ -387,8 +387,9 @@ int staged_find_items(const struct staged *s, int64_t key, struct slice id, cons
     }
     struct sent_at last = sent_begin(user);
     for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
-        if (sent_live(sent) && is_wanted(wanted, n, sent->hash, true, seen)) {
-            rc = staged_ids_add(ids, s->first_id + sent->id);
+        uint64_t row = s->first_id + sent->id;
+        if (sent_live(sent) && (is_wanted(wanted, n, sent->hash, true, seen) || row < cut)) {
+            rc = staged_ids_add(ids, row);
         }
     }
     free(wanted);

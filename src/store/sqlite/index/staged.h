@@ -77,11 +77,11 @@ int staged_ids_add(struct staged_ids *ids, uint64_t id); /* 0 or ERR_NOMEM */
 /* Appends the ids of all rows of the user. Returns 1, 0 when the user has none, or ERR_NOMEM (ids as before). */
 int staged_find_user(const struct staged *s, int64_t key, struct slice user, struct staged_ids *ids);
 
-/* Appends, in ascending order, the ids of the user's rows with one of n hashes. Sets seen[i] when hash i has a
- * delivery, or a play with month >= first_month; never clears it. Returns how many ids as 1 (some) or 0 (none), or
- * ERR_NOMEM (ids as before; seen may be partly set). */
+/* Appends, in ascending order, the ids of the user's rows with one of n hashes, and of deliveries below cut. Sets
+ * seen[i] when hash i has a delivery, or a play with month >= first_month; never clears it. Returns how many ids as 1
+ * (some) or 0 (none), or ERR_NOMEM (ids as before; seen may be partly set). */
 int staged_find_items(const struct staged *s, int64_t key, struct slice user, const uint64_t *hashes, size_t n,
-                      int first_month, bool *seen, struct staged_ids *ids);
+                      int first_month, uint64_t cut, bool *seen, struct staged_ids *ids);
 
 void staged_drop_user(struct staged *s, int64_t key, struct slice user);
 

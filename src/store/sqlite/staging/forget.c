@@ -49,6 +49,14 @@ static void scan_month(void *sieve, int month, bool good)
     sieve_month(sieve, good);
 }
 
+/* What has fallen off the list may be in history still, or in a slot; that depends on what was flushed when. So once an
+ * item of a full list goes, what is beyond it goes too, else it would come back here, and not on another node. */
+static uint64_t cut_of(const struct sqlite_store *s, const struct store_view *view)
+{
+    const size_t n = view->n_deliveries;
+    return n > 0 && n >= (size_t)config_now(s->cfg)->delivered_max ? view->deliveries[n - 1].id : 0;
+}
+
 /* A question about the items, each of which counts once, however large the user is. */
 static int ask(struct sqlite_store *s, struct store_forget *forget, struct sieve *sieve, uint64_t *hashes,
                uint8_t *unseen)
@@ -73,6 +81,7 @@ static int ask(struct sqlite_store *s, struct store_forget *forget, struct sieve
     for (size_t i = 0; i < view.n_exceptions; i++) {
         sieve_except(sieve, view.exceptions[i]);
     }
+    forget->cut = forget->n_items > 0 ? cut_of(s, &view) : 0;
     enum store_note note = migration_users_of(&s->base, forget->key);
     bool known = view.known || note == MIGRATION_WAITING || note == MIGRATION_LEFT;
     forget->answer = forget->n_items == 0 ? known : (int64_t)(n - sieve_end(sieve, unseen));
@@ -134,8 +143,8 @@ static int find_rows(struct sqlite_store *s, const struct staged *index, const s
     if (seen == NULL) {
         return ERR_NOMEM;
     }
-    int found =
-        staged_find_items(index, forget->key, forget->user, forget->hashes, forget->n_items, INT_MIN, seen, ids);
+    int found = staged_find_items(index, forget->key, forget->user, forget->hashes, forget->n_items, INT_MIN,
+                                  forget->cut, seen, ids);
     free(seen);
     return found;
 }
@@ -348,6 +357,7 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first)
         int64_t earlier;
         heartbeat_now(&s->stager.queue.task.heartbeat);
         forget->err = (struct err){0};
+        forget->cut = 0;
         store_now(&s->base, &forget->at_ms, &earlier);
         forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
         if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || find_all(s, f) < 0) {

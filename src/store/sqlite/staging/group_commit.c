@@ -105,7 +105,7 @@ int stager_undo(struct sqlite_store *s, struct err *err)
         result = positions_undo(s, err);
     }
     if (result == 0 && st->undo_forgets) {
-        result = forgets_undo(s, err);
+        result = forgets_undo(s, st->undo_from, err);
     }
     return result < 0 ? result : feed_undo(s, st->undo_from, st->undo_to, err);
 }

@@ -211,8 +211,9 @@ void forgets_written(struct sqlite_store *s, const struct store_forget *forget);
 /* There too: the tombstones of snapshots become ours, durably. Nothing is erased by them. */
 int forgets_adopt(struct sqlite_store *s, const struct tombstone *list, size_t n, struct err *err);
 int forgets_until(struct sqlite_store *s, int64_t ms, struct err *err); /* none is later; the clock was set back */
-int forgets_undo(struct sqlite_store *s, struct err *err);              /* the table anew, from memory */
-void forgets_expire(struct sqlite_store *s);                            /* in sweep_window, what is past retention */
+int forgets_undo(struct sqlite_store *s, uint64_t from,
+                 struct err *err);           /* those with ids from there on: not in memory */
+void forgets_expire(struct sqlite_store *s); /* in sweep_window, what is past retention */
 
 /* clock.c. Any thread: */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);

@@ -16,7 +16,7 @@
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
-static int put(struct db *db, const struct tombstone *t, struct err *err)
+static int put(struct db *db, const struct tombstone *t, uint64_t cut, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONE_PUT, err);
     db_bind_key(stmt, t->key);
@@ -24,6 +24,7 @@ static int put(struct db *db, const struct tombstone *t, struct err *err)
         sqlite3_bind_int64(stmt, 2, (int64_t)t->item);
         sqlite3_bind_int64(stmt, 3, t->at_ms);
         sqlite3_bind_int64(stmt, 4, (int64_t)t->id);
+        sqlite3_bind_int64(stmt, 5, (int64_t)cut);
     }
     return db_run(db, stmt, err);
 }
@@ -58,7 +59,7 @@ int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct er
     }
     for (size_t i = 0; i < count_of(forget) && result == 0; i++) {
         struct tombstone t = tombstone_of(forget, i);
-        result = put(db, &t, err);
+        result = put(db, &t, forget->cut, err);
     }
     return result;
 }
@@ -86,7 +87,7 @@ int forgets_adopt(struct sqlite_store *s, const struct tombstone *list, size_t n
         return result;
     }
     for (size_t i = 0; i < n && result == 0; i++) {
-        result = put(db, &list[i], err);
+        result = put(db, &list[i], 0, err);
     }
     if (result < 0) {
         db_rollback(db);
@@ -100,13 +101,18 @@ int forgets_adopt(struct sqlite_store *s, const struct tombstone *list, size_t n
     return result;
 }
 
-int forgets_undo(struct sqlite_store *s, struct err *err)
+/* Those that stay keep their cuts: no forget of a user is in a commit before the user's last one is settled. */
+int forgets_undo(struct sqlite_store *s, uint64_t from, struct err *err)
 {
     struct db *db = &s->stager.db;
     struct tombstone t;
-    int result = db_exec(db, "DELETE FROM forgets", err);
+    sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONES_UNDO, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, (int64_t)from);
+    }
+    int result = db_run(db, stmt, err);
     for (size_t i = 0; result == 0 && tombstones_at(s->tombstones, &i, &t);) {
-        result = put(db, &t, err);
+        result = put(db, &t, 0, err);
     }
     return result;
 }
@@ -168,9 +174,9 @@ static int read_tombstones(struct sqlite_store *s, struct err *err)
     return result;
 }
 
-static int carry_out(struct sqlite_store *s, int64_t key, uint64_t item, struct err *err)
+static int carry_out(struct sqlite_store *s, int64_t key, uint64_t item, uint64_t cut, struct err *err)
 {
-    struct store_forget forget = {.key = key, .hashes = &item, .n_items = item != TOMBSTONE_USER};
+    struct store_forget forget = {.key = key, .hashes = &item, .n_items = item != TOMBSTONE_USER, .cut = cut};
     int result = forget_erase(s, &forget);
     if (result == ERR_CORRUPT) { /* as it would have been answered */
         log_warn("forget failed", "key=%" PRId64 " error=%s", key, log_quote_str(forget.err.text));
@@ -194,7 +200,8 @@ static int carry_out_rest(struct sqlite_store *s, struct err *err)
     }
     while ((result = db_step(db, stmt, err)) == 1) {
         history_settle(s, (uint64_t)sqlite3_column_int64(stmt, 2));
-        result = carry_out(s, sqlite3_column_int64(stmt, 0), (uint64_t)sqlite3_column_int64(stmt, 1), err);
+        result = carry_out(s, sqlite3_column_int64(stmt, 0), (uint64_t)sqlite3_column_int64(stmt, 1),
+                           (uint64_t)sqlite3_column_int64(stmt, 3), err);
         if (result < 0) {
             sqlite3_reset(stmt);
             return result;
