@@ -199,6 +199,11 @@ static void release(struct asker *a, struct asker_load *l)
     }
 }
 
+static int first_month(const struct dedup *d, const struct query *q)
+{
+    return q->kind == QUERY_HISTORY ? INT_MIN : q->first_month > 0 ? q->first_month : dedup_first_month(d);
+}
+
 static struct asker_load *load_new(struct asker *a, const struct query *q)
 {
     struct asker_load *l = a->spare != NULL ? a->spare : calloc(1, sizeof *l);
@@ -212,7 +217,7 @@ static struct asker_load *load_new(struct asker *a, const struct query *q)
         memcpy(l->user, q->user.data, q->user.len);
         l->load.user = slice_of(l->user, q->user.len);
         l->load.key = hash_user_key(d->seed, q->user);
-        l->load.first_month = q->kind == QUERY_HISTORY ? INT_MIN : dedup_first_month(d);
+        l->load.first_month = first_month(d, q);
         l->load.done = on_loaded;
         l->load.owner = l;
     }
@@ -329,7 +334,7 @@ int asker_recent(struct asker *a, struct query *q, uint64_t *left, struct err *e
         return rc < 0 ? rc : err_set(err, ERR_BUSY, "the store has %d questions already", ASKER_READERS);
     }
     struct store_load load = {
-        .key = hash_user_key(a->dedup->seed, q->user), .user = q->user, .first_month = dedup_first_month(a->dedup)};
+        .key = hash_user_key(a->dedup->seed, q->user), .user = q->user, .first_month = first_month(a->dedup, q)};
     rc = store->ops->recent(reader, &load, left);
     rc = rc < 0 ? err_set(err, rc, "%s", load.err.text) : answer_from_view(a, &load.view, q, err);
     a->idle[a->n_idle++] = reader;

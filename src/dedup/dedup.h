@@ -127,6 +127,7 @@ struct query {
     struct slice user;
     const uint64_t *hashes; /* hash_id() of each candidate, or of the item */
     size_t n;
+    int first_month; /* of the window; 0: dedup_first_month() */
 
     /* QUERY_FILTER: bit i of unseen (most significant first, (n + 7) / 8 bytes) is set when candidate i is unseen;
      * error is the chance that one which the user never had is hidden. */

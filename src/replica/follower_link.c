@@ -123,20 +123,6 @@ static int say_hello(struct follower *f, struct hello *hello, const struct reply
     return 0;
 }
 
-int follower_greet(struct follower *f, struct err *err)
-{
-    struct hello hello;
-    const struct reply *answer;
-    if (clock_real_us() - f->greeted_us < FOLLOWER_GREET_MS * 1000) {
-        return 0;
-    }
-    int rc = say_hello(f, &hello, &answer, err);
-    if (rc == 0 && hello.primary) {
-        siblings_note(f, answer);
-    }
-    return rc;
-}
-
 /* --- what must hold --- */
 
 static int check_settings(struct follower *f, const struct hello *hello, struct err *err)
@@ -167,6 +153,21 @@ static int check_settings(struct follower *f, const struct hello *hello, struct 
         }
     }
     return 0;
+}
+
+int follower_greet(struct follower *f, struct err *err)
+{
+    struct hello hello;
+    const struct reply *answer;
+    if (clock_real_us() - f->greeted_us < FOLLOWER_GREET_MS * 1000) {
+        return 0;
+    }
+    int rc = say_hello(f, &hello, &answer, err);
+    if (rc < 0 || !hello.primary) {
+        return rc;
+    }
+    siblings_note(f, answer);
+    return check_settings(f, &hello, err); /* either side may have others since */
 }
 
 /* It has not heard of the promotion that this node follows. */

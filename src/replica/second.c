@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/calendar.h"
 #include "dedup/role.h"
 #include "dedup/tier_pool.h"
 #include "net/client.h"
 #include "net/tls.h"
 #include "replica/feeder.h"
 #include "replica/replica.h"
+
+enum { NUMBER_TEXT = 24, PLAIN_WORDS = 5 };
 
 struct second {
     struct replica *r;
@@ -27,6 +30,7 @@ struct line {
     struct second *s;
     struct client *client;
     struct buf hashes;
+    bool plain; /* an older version answers there, by its own window */
     char address[NODE_ADDRESS_TEXT];
 };
 
@@ -183,6 +187,14 @@ static int put_hashes(struct line *line, const struct tier_question *q, struct e
     return 0;
 }
 
+/* 0.1.0 takes no month and no term. */
+static bool is_older(const struct reply *reply)
+{
+    static const char said[] = "ERR wrong number of arguments";
+    return reply->kind == REPLY_ERROR && reply->text.len >= sizeof said - 1 &&
+           memcmp(reply->text.data, said, sizeof said - 1) == 0;
+}
+
 static int ask(void *arg, struct tier_question *q, struct err *err)
 {
     struct line *line = arg;
@@ -192,19 +204,29 @@ static int ask(void *arg, struct tier_question *q, struct err *err)
     /* Whose events are counted is looked up each time: a folder that went back becomes another node as it runs, and
      * what a replica has of the old one is no answer to it. */
     struct store_node now;
-    char node[NODE_TEXT];
+    char node[NODE_TEXT], month[MONTH_TEXT], term[NUMBER_TEXT];
     role_look(line->s->r->dedup->role, &now);
     snprintf(node, sizeof node, "%016" PRIx64, now.node);
-    const struct slice words[] = {slice_str("REPLICA"), slice_str("ASK"), slice_str(node), q->user,
-                                  slice_of((const char *)line->hashes.data, line->hashes.len)};
+    snprintf(term, sizeof term, "%" PRIu64, now.term);
+    const struct slice words[] = {slice_str("REPLICA"),
+                                  slice_str("ASK"),
+                                  slice_str(node),
+                                  q->user,
+                                  slice_of((const char *)line->hashes.data, line->hashes.len),
+                                  slice_str(month_name(q->first_month, month)),
+                                  slice_str(term)};
     const struct reply *reply;
     client_be_patient(line->client, TIER_POOL_ASK_MS);
-    int rc = client_queue(line->client, words, sizeof words / sizeof *words, err);
+    int rc = client_queue(line->client, words, line->plain ? PLAIN_WORDS : sizeof words / sizeof *words, err);
     if (rc == 0) {
         rc = client_read(line->client, &reply, err);
     }
     if (rc < 0) {
         return rc;
+    }
+    if (!line->plain && is_older(reply)) {
+        line->plain = true;
+        return ask(line, q, err);
     }
     q->verdict = TIER_ANSWERED;
     if (reply->kind == REPLY_ERROR) {

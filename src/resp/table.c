@@ -158,7 +158,8 @@ static const struct command pool_subs[] = {
 };
 
 static const struct command replica_subs[] = {
-    {"ask", 5, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY, 0, cmd_replica_ask, NULL, "unseen", "node user hashes",
+    {"ask", -5, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY, 0, cmd_replica_ask, NULL, "unseen",
+     "node user hashes [first_month term]",
      "Which candidates a user has not seen, and as of which event of that primary; for it, when its own disk is late."},
     {"dismiss", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_dismiss, NULL, "unseen", "node",
      "Gives up a replica: nothing is kept for it any more."},

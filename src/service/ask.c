@@ -236,6 +236,7 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .user = slice_of((char *)user, rq->user.len),
                               .hashes = hashes,
                               .n = rq->n,
+                              .first_month = rq->first_month,
                               .unseen = unseen,
                               .places = places + 1,
                               .history = &q->history,
@@ -480,6 +481,7 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
                         .user = rq->user,
                         .hashes = hashes_of(l, rq),
                         .n = rq->n,
+                        .first_month = rq->first_month,
                         .unseen = l->bits,
                         .places = l->places + 1,
                         .history = &l->history};

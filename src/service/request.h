@@ -70,6 +70,7 @@ struct request {
                         * of a client's, whose ids they are only it knows ... */
     struct slice seed; /* ... this is the fingerprint of the seed that it has, as INFO shows it; data NULL: not said */
     bool of_node;      /* another node asks, of the same seed, and it asks the old Redis by itself */
+    int first_month;   /* of its window, by its clock; 0: by the window and the clock here */
     int64_t at_ms;     /* of plays, unix; with has_at */
     int64_t limit;     /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;

@@ -7,12 +7,13 @@ import urllib.request
 
 import pytest
 
-from conftest import http_url, run
+from conftest import DAY, START, http_url, run
 from partition import CUT, OPEN, SILENT, Wire
 from resp import RespError
 from standstill import freeze, thaw
 from test_cold import cold_users, disk, stats  # noqa: F401
 from test_repair import key_of, months_table, spoil
+from test_reload import reload
 from test_replica import level, pair, status, until  # noqa: F401
 from test_replica_three import three  # noqa: F401
 
@@ -122,9 +123,60 @@ def test_a_damaged_month_is_answered_by_the_replica(disk, hedged, on_damage):  #
         until(lambda: try_ask(c, "u77") == [b"x"], lambda: "the replica's answer")
 
 
-def try_ask(c, user):
+def damaged(pair, clock=START, **options):  # noqa: F811
+    """A pair whose primary can't read this month of the user u, who played july and now."""
+    primary, replica, _ = pair(clock=clock, replica_hedge="yes", window=3, **options)
+    with primary.client() as c:
+        c.command("PLAYEDAT", "u", clock - 130 * DAY, "july")
+        c.command("PLAYED", "u", "now")
+        c.command("RING", "FLUSH")
+    level(primary, replica)
+    with replica.client() as r:
+        r.command("RING", "FLUSH")
+    assert primary.stop() == 0
+    spoil(primary, "UPDATE plays_202611 SET filter = x'20ffffffff'")
+    primary.start()
+    wait_for_tier(primary)
+    until(lambda: status(primary)["replicas"], lambda: "the replica")
+    return primary, replica
+
+
+def answer(c, *items):
+    """Once the replica gives one: at first it may not be as far as what the primary asks about."""
+    said = []
+    until(lambda: said.append(try_ask(c, "u", *items)) or said[-1] is not None, lambda: "an answer")
+    return said[-1]
+
+
+def test_the_question_brings_its_window(pair):  # noqa: F811
+    """It is changed on the primary alone; what the replica would say by its own is another question's answer."""
+    primary, replica = damaged(pair)
+    with primary.client() as c:
+        assert answer(c, "july", "now", "x") == [b"july", b"x"]
+        reload(primary, window=5)
+        said = [answer(c, "july", "now", "x")]
+        # As soon as the settings are compared again the replica follows no more, and says why.
+        until(lambda: "window is 3 here and 5 at" in replica.log(), lambda: replica.log())
+        assert said == [[b"x"]]
+        reload(replica, window=5)
+        until(lambda: answer(c, "july", "now", "x") == [b"x"], lambda: replica.log())
+
+
+def test_the_question_brings_its_month(pair):  # noqa: F811
+    """By the replica's clock the month is over, and with it one of the window's."""
+    primary, replica = damaged(pair)
+    with primary.client() as c, replica.client() as r:
+        c.command("PLAYEDAT", "u", START - 90 * DAY, "august")
+        c.command("RING", "FLUSH")
+        level(primary, replica)
+        r.command("RING", "FLUSH")
+        r.command("DEBUG", "ADVANCE", 12 * DAY)
+        assert answer(c, "august", "now", "x") == [b"x"]
+
+
+def try_ask(c, user, *items):
     try:
-        return c.command("UNSEEN", user, "a", "x")
+        return c.command("UNSEEN", user, *(items or ("a", "x")))
     except RespError:
         return None
 
@@ -203,9 +255,14 @@ def test_replica_ask(pair):  # noqa: F811
         to, error, bitmap = there.command("REPLICA", "ASK", node, b"\x00user", hashes(*range(1, 12)))
         assert to >= 1 and float(error) >= 0 and bitmap == b"\xff\xe0"
         assert len(there.command("REPLICA", "ASK", node, "nobody", hashes(*range(65536)))[2]) == 8192
+        assert there.command("REPLICA", "ASK", node, b"\x00user", hashes(*range(1, 12)), "2026-09", 1)[2] == bitmap
         for words, said in (((node, "u", b"1234567"), "multiple of 8"), ((node, "u", b""), "has 0 hashes"),
                             ((node, "u", hashes(*range(65537))), "1 to 65536"), (("zz", "u", hashes(1)), "16 lower-case"),
-                            (("0123456789abcdef", "u", hashes(1)), "doesn't follow"), ((node, "", hashes(1)), "user is empty")):
+                            (("0123456789abcdef", "u", hashes(1)), "doesn't follow"), ((node, "", hashes(1)), "user is empty"),
+                            ((node, "u", hashes(1), "2026-09", 2), "this node follows term 1 now, not 2"),
+                            ((node, "u", hashes(1), "2026-9", 1), "expected node user hashes first_month term"),
+                            ((node, "u", hashes(1), "september", 1), "expected node user hashes first_month term"),
+                            ((node, "u", hashes(1), "2026-09"), "expected node user hashes first_month term")):
             with pytest.raises(RespError, match=said):
                 there.command("REPLICA", "ASK", *words)
         with pytest.raises(RespError, match="doesn't follow"):
