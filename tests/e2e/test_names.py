@@ -269,7 +269,8 @@ def test_threads_are_those_that_beat():
     operations = text(REPO / "docs" / "operations.md")
     table = operations[operations.index("| thread |"):operations.index("A thread without a heartbeat")]
     beats = set(re.findall(r'heartbeat_begin\([^;]*?"([a-z -]+)"\)', sources()))
-    assert len(beats) > 10 and [b for b in sorted(beats) if f"`{b}`" not in table] == []
+    beats |= set(re.findall(r'task_start\([^;]*?"([a-z -]+)", TASK_BEATS', sources()))
+    assert len(beats) > 20 and [b for b in sorted(beats) if f"`{b}`" not in table] == []
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name)
