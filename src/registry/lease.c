@@ -16,9 +16,6 @@
 
 enum { CALL_MS = 3000, REST_MS = 50 /* the role, and what is to be recorded, are looked at so often */ };
 
-/* What ack.h has said since the start. */
-enum step { STEP_UNKNOWN, STEP_IN, STEP_OUT };
-
 struct lease {
     const struct config *cfg;
     struct lease_hooks hooks;
@@ -37,10 +34,11 @@ struct lease {
 
     pthread_mutex_t mutex; /* guards: */
     pthread_cond_t changed;
-    enum step step;
+    bool step_known; /* ack.h has said who is in step, since this node is primary */
+    struct lease_names step;
     uint64_t step_version; /* of what was said last, and of what the key was last looked at for */
     uint64_t step_seen;
-    bool may_go_alone;
+    bool recorded;
     bool stopping;
     struct lease_status status;
 };
@@ -55,10 +53,11 @@ static void look(struct lease *l)
     pthread_mutex_lock(&l->mutex);
     const struct lease_value *v = &l->state.value;
     bool was = l->state.readable && v->node == self->node && v->term == self->term && v->in_step;
-    if (!self->primary) {
-        l->step = STEP_UNKNOWN;
-    }
-    self->in_step = l->step == STEP_UNKNOWN ? was : l->step == STEP_IN;
+    uint64_t seq = self->names.seq;
+    l->step_known = l->step_known && self->primary;
+    self->in_step = l->step_known ? l->step.n > 0 : was;
+    self->names = l->step_known ? l->step : was ? v->names : (struct lease_names){.given = true};
+    self->names.seq = l->step_known ? seq : self->names.seq;
     l->step_seen = l->step_version;
     pthread_mutex_unlock(&l->mutex);
 }
@@ -94,9 +93,8 @@ static void publish(struct lease *l)
     l->status.in_step = s->readable && s->value.in_step;
     l->status.term = s->readable ? s->value.term : 0;
     snprintf(l->status.cause, sizeof l->status.cause, "%s", cause);
-    /* What was asked before somebody said "in step" is no leave to go alone after that. */
-    l->may_go_alone =
-        held && l->step == STEP_OUT && l->step_seen == l->step_version && lease_is_out_of_step(s, &l->self);
+    /* What was asked before something else was to be recorded says nothing of that. */
+    l->recorded = held && l->step_known && l->step_seen == l->step_version && lease_is_recorded(s, &l->self);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->mutex);
     l->was_held = held;
@@ -281,31 +279,25 @@ void lease_free(struct lease *l)
     }
 }
 
-bool lease_may_go_alone(void *lease)
+bool lease_record(void *lease, const uint64_t *nodes, int n)
 {
     struct lease *l = lease;
     int64_t until_us = clock_real_us() + LEASE_ALONE_MS * INT64_C(1000);
     pthread_mutex_lock(&l->mutex);
-    l->step = STEP_OUT;
+    l->step_known = true;
+    l->step = (struct lease_names){.given = true, .n = n < LEASE_RIVALS_MAX ? n : LEASE_RIVALS_MAX};
+    for (int i = 0; i < l->step.n; i++) {
+        l->step.nodes[i] = nodes[i];
+    }
     l->step_version++;
-    l->may_go_alone = false;
+    l->recorded = false;
     int64_t left_us;
-    while (!l->may_go_alone && !l->stopping && (left_us = until_us - clock_real_us()) > 0) {
+    while (!l->recorded && !l->stopping && (left_us = until_us - clock_real_us()) > 0) {
         clock_cond_wait_real_us(&l->changed, &l->mutex, left_us);
     }
-    bool may = l->may_go_alone;
+    bool recorded = l->recorded;
     pthread_mutex_unlock(&l->mutex);
-    return may;
-}
-
-void lease_in_step_again(void *lease)
-{
-    struct lease *l = lease;
-    pthread_mutex_lock(&l->mutex);
-    l->step = STEP_IN;
-    l->step_version++;
-    l->may_go_alone = false;
-    pthread_mutex_unlock(&l->mutex);
+    return recorded;
 }
 
 void lease_look(struct lease *l, struct lease_status *out)

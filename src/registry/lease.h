@@ -44,12 +44,10 @@ int lease_start(struct lease *l, struct err *err); /* ERR_SYSTEM: no thread */
 void lease_stop(struct lease *l);
 void lease_free(struct lease *l);
 
-/* The gatekeeper of replica/ack.h, on any thread; arg is the lease.
- * Whether the key says "out of step", so that this node may answer alone; waits for LEASE_ALONE_MS at most. */
-bool lease_may_go_alone(void *lease);
-/* A replica has all that was acknowledged. Said for the first time, too: until then the key says of a node what it said
- * before its start, and of a new primary that it is out of step. */
-void lease_in_step_again(void *lease);
+/* The gatekeeper of replica/ack.h, on any thread; arg is the lease. Has the key name these replicas as those that have
+ * all that was acknowledged, or nobody; true once it does, and false after LEASE_ALONE_MS, when it may come to. Until
+ * it was called the key says of a node what it said before its start, and of a new primary that it is out of step. */
+bool lease_record(void *lease, const uint64_t *nodes, int n);
 
 struct lease_status {
     bool on;

@@ -32,9 +32,27 @@ bool lease_is_overruled(const struct lease_state *s, const struct lease_self *se
            (v->term > self->term || (v->term == self->term && v->node > self->node));
 }
 
-bool lease_is_out_of_step(const struct lease_state *s, const struct lease_self *self)
+static bool is_named(const struct lease_names *names, uint64_t node)
 {
-    return s->held && has_lock(s) && s->readable && s->value.node == self->node && !s->value.in_step;
+    bool named = !names->given;
+    for (int i = 0; i < names->n; i++) {
+        named = named || names->nodes[i] == node;
+    }
+    return named;
+}
+
+static bool is_same_step(const struct lease_value *v, const struct lease_self *self)
+{
+    bool same = v->in_step == self->in_step && v->names.given == self->names.given && v->names.n == self->names.n;
+    for (int i = 0; i < self->names.n && same; i++) {
+        same = is_named(&v->names, self->names.nodes[i]);
+    }
+    return same;
+}
+
+bool lease_is_recorded(const struct lease_state *s, const struct lease_self *self)
+{
+    return s->held && has_lock(s) && s->readable && s->value.node == self->node && is_same_step(&s->value, self);
 }
 
 static enum lease_ask rest(struct lease_state *s, int64_t ms, const char *why)
@@ -66,10 +84,13 @@ static enum lease_ask keep_session(struct lease_state *s, struct lease_session *
     return now_ms - session->sent_ms >= LEASE_RENEW_MS ? LEASE_RENEW : LEASE_REST;
 }
 
-static enum lease_ask lock(struct lease_state *s, const struct lease_self *self, uint64_t term, bool in_step)
+static const struct lease_names nobody = {.given = true};
+
+static enum lease_ask lock(struct lease_state *s, const struct lease_self *self, uint64_t term, bool in_step,
+                           const struct lease_names *names)
 {
     s->session = &s->lock;
-    s->wanted = (struct lease_value){.node = self->node, .term = term, .in_step = in_step};
+    s->wanted = (struct lease_value){.node = self->node, .term = term, .in_step = in_step, .names = *names};
     snprintf(s->wanted.address, sizeof s->wanted.address, "%s", self->address);
     return LEASE_LOCK;
 }
@@ -98,13 +119,14 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         return read_again(s, now_ms, "another node is primary, as Consul has it");
     }
     if (!has_lock(s)) {
-        return s->holder[0] != '\0' ? read_again(s, now_ms, "another session holds the lock in Consul")
-                                    : lock(s, self, self->term, was_in_step(s, self));
+        return s->holder[0] != '\0'
+                   ? read_again(s, now_ms, "another session holds the lock in Consul")
+                   : lock(s, self, self->term, was_in_step(s, self), was_in_step(s, self) ? &s->value.names : &nobody);
     }
     const struct lease_value *v = &s->value;
     if (!s->readable || v->node != self->node || v->term != self->term || strcmp(v->address, self->address) != 0 ||
-        v->in_step != self->in_step) {
-        return lock(s, self, self->term, self->in_step);
+        !is_same_step(v, self)) {
+        return lock(s, self, self->term, self->in_step, &self->names);
     }
     return rest(s, s->lock.sent_ms + LEASE_RENEW_MS - now_ms, NULL);
 }
@@ -128,7 +150,7 @@ static enum lease_ask take(struct lease_state *s, const struct lease_self *self,
         return ask;
     }
     uint64_t above = s->value.term > self->term ? s->value.term : self->term;
-    return lock(s, self, has_won(s, self) ? above : above + 1, false);
+    return lock(s, self, has_won(s, self) ? above : above + 1, false, &nobody);
 }
 
 /* The lock is free. */
@@ -145,6 +167,9 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     }
     if (s->failover != FAILOVER_LOSSY && self->leader != s->value.node) {
         return read_again(s, now_ms, "the primary is gone, and this node did not follow it");
+    }
+    if (s->failover != FAILOVER_LOSSY && (!is_named(&s->value.names, self->node) || self->seq < s->value.names.seq)) {
+        return read_again(s, now_ms, "the primary is gone, and this replica lacks some of what it has acknowledged");
     }
     if (self->leader == 0) {
         return read_again(s, now_ms, "the primary is gone, and this node has followed nobody");
@@ -258,7 +283,7 @@ static bool comes_first(struct lease_state *s, const struct lease_self *self, co
     for (int i = 0; i < a->n; i++) {
         const struct lease_rival *r = &a->rivals[i];
         uint64_t theirs = r->leader == s->value.node ? r->seq : 0;
-        if (r->node == self->node) {
+        if (r->node == self->node || (s->failover != FAILOVER_LOSSY && !is_named(&s->value.names, r->node))) {
             continue;
         }
         if (r->vacancy != s->vacancy && patient) {

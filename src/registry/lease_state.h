@@ -7,6 +7,10 @@
  * (its node's check, an operator) leaves the key locked for LEASE_LOCK_DELAY_MS, which is longer. So nobody gets the
  * lock while another still takes writes.
  *
+ * With failover = in-step a primary answers no write before all replicas that the key names have it (replica/ack.h),
+ * and only one that is named, has followed that node, and has reached the seq beside the names, is promoted. Who lacks
+ * something waits, whatever the others do: those that are named may be away for a moment, and are furthest.
+ *
  * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
  * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
  */
@@ -48,11 +52,20 @@ enum lease_ask {
 };
 const char *lease_ask_name(enum lease_ask ask);
 
+/* The replicas that have all that was acknowledged; each has all up to seq of the primary's, too. */
+struct lease_names {
+    bool given; /* false: by a version that names none; then any that follows may have all */
+    int n;
+    uint64_t nodes[LEASE_RIVALS_MAX];
+    uint64_t seq;
+};
+
 /* The key's content. */
 struct lease_value {
     uint64_t node, term;
     char address[LEASE_ADDRESS];
     bool in_step; /* a replica has all that was acknowledged */
+    struct lease_names names;
 };
 
 /* Who this node is, at each question. */
@@ -62,6 +75,7 @@ struct lease_self {
     uint64_t leader, seq; /* replica: it has all up to seq of that node */
     const char *address;
     bool in_step; /* primary: what is to be recorded */
+    struct lease_names names;
 };
 
 struct lease_rival {
@@ -125,8 +139,8 @@ void lease_answered(struct lease_state *s, const struct lease_self *self, const 
 
 /* Whether this node, if it is primary, may take writes at that moment. */
 bool lease_may_write(const struct lease_state *s, int64_t now_ms);
-/* Whether the key says that the two are out of step, and will until this node changes that. */
-bool lease_is_out_of_step(const struct lease_state *s, const struct lease_self *self);
+/* Whether the key says of who is in step what this node wants it to, and will until this node changes that. */
+bool lease_is_recorded(const struct lease_state *s, const struct lease_self *self);
 /* Whether the key names a primary that comes before this node: a higher term, or the same and a higher node. */
 bool lease_is_overruled(const struct lease_state *s, const struct lease_self *self);
 

@@ -29,8 +29,19 @@ static json_t *hex_of(uint64_t id)
 
 static char *value_text(const struct lease_value *v)
 {
-    return text_of(json_pack("{s:o, s:s, s:I, s:b}", "node", hex_of(v->node), "address", v->address, "term",
-                             (json_int_t)v->term, "in_step", v->in_step));
+    json_t *value = json_pack("{s:o, s:s, s:I, s:b}", "node", hex_of(v->node), "address", v->address, "term",
+                              (json_int_t)v->term, "in_step", v->in_step);
+    json_t *names = v->names.given && value != NULL ? json_array() : NULL;
+    for (int i = 0; i < v->names.n && names != NULL; i++) {
+        json_array_append_new(names, hex_of(v->names.nodes[i]));
+    }
+    if (v->names.given && value != NULL &&
+        (json_object_set_new(value, "replicas", names) < 0 || json_array_size(names) != (size_t)v->names.n ||
+         json_object_set_new(value, "seq", json_integer((json_int_t)v->names.seq)) < 0)) {
+        json_decref(value);
+        return NULL;
+    }
+    return text_of(value);
 }
 
 static char *session_text(const char *name, bool entry)
@@ -157,6 +168,22 @@ static bool take_hex(const char *text, uint64_t *out)
     return true;
 }
 
+/* None: of an older version. What can't be read names nobody. */
+static void take_names(const json_t *content, struct lease_names *out)
+{
+    const json_t *names = json_object_get(content, "replicas"), *name;
+    json_int_t seq = json_integer_value(json_object_get(content, "seq"));
+    size_t i;
+    *out = (struct lease_names){.given = names != NULL, .seq = seq > 0 ? (uint64_t)seq : 0};
+    json_array_foreach(names, i, name)
+    {
+        const char *text = json_string_value(name);
+        if (out->n < LEASE_RIVALS_MAX && text != NULL && take_hex(text, &out->nodes[out->n])) {
+            out->n++;
+        }
+    }
+}
+
 static bool take_value(json_t *content, struct lease_value *out)
 {
     const char *node, *address;
@@ -170,6 +197,7 @@ static bool take_value(json_t *content, struct lease_value *out)
     out->term = (uint64_t)term;
     out->in_step = in_step != 0;
     snprintf(out->address, sizeof out->address, "%s", address);
+    take_names(content, &out->names);
     return true;
 }
 

@@ -13,10 +13,20 @@
 #include "base/log.h"
 #include "dedup/role.h"
 
-enum { NODES_MAX = 16, LOOK_MS = 100 };
+enum { LOOK_MS = 100 };
 
 struct reached {
     uint64_t node, seq;
+    int64_t prove_ms; /* monotonic: since then it has kept up; -1: it doesn't */
+    uint64_t owed;    /* the next that it must reach ... */
+    int64_t owed_ms;  /* ... and since when; 0: none is owed */
+};
+
+/* Replicas that are named elsewhere, or may be. */
+struct names {
+    bool known; /* since the start */
+    int n;
+    uint64_t nodes[ACK_NODES_MAX];
 };
 
 struct ack {
@@ -33,17 +43,15 @@ struct ack {
     bool stop;
     struct ack_wait *first, **last;
     uint64_t waiting;
-    struct reached nodes[NODES_MAX];
+    struct reached nodes[ACK_NODES_MAX];
     size_t n_nodes;
+    struct names names; /* with a gatekeeper, unless there is leave */
+    uint64_t answered;  /* the newest that was */
     bool in_step;
     int64_t since_ms; /* wall time: of in_step */
-    int64_t prove_ms; /* monotonic: since then a replica has kept up; -1: none does */
-    uint64_t owed;    /* the next that a replica must reach ... */
-    int64_t owed_ms;  /* ... and since when; 0: none is owed */
     uint64_t alone, refused, fell_out;
 
-    bool (*may_go_alone)(void *arg);
-    void (*in_step_again)(void *arg);
+    bool (*record)(void *arg, const uint64_t *nodes, int n);
     void *arg;
 };
 
@@ -55,7 +63,6 @@ struct ack *ack_new(const struct config *cfg)
         a->last = &a->first;
         a->leave = true;
         a->since_ms = clock_wall_ms();
-        a->prove_ms = -1;
         pthread_mutex_init(&a->mutex, NULL);
         pthread_cond_init(&a->wake, NULL);
     }
@@ -76,19 +83,47 @@ static enum config_ack mode_of(const struct ack *a)
     return (enum config_ack)config_now(a->cfg)->replica_ack;
 }
 
-/* As far as it counts: of a primary that was replaced, only what the new one has is not lost. */
+static struct reached *find(const struct ack *a, uint64_t node)
+{
+    for (size_t i = 0; i < a->n_nodes; i++) {
+        if (a->nodes[i].node == node) {
+            return (struct reached *)&a->nodes[i];
+        }
+    }
+    return NULL;
+}
+
+static uint64_t reached_by(const struct ack *a, uint64_t node)
+{
+    const struct reached *r = find(a, node);
+    return r != NULL ? r->seq : 0;
+}
+
+/* What all that are or may be named have. */
+static uint64_t common(const struct ack *a)
+{
+    uint64_t least = a->names.known && a->names.n > 0 ? UINT64_MAX : 0;
+    for (int i = 0; i < a->names.n && least > 0; i++) {
+        uint64_t seq = reached_by(a, a->names.nodes[i]);
+        least = seq < least ? seq : least;
+    }
+    return least;
+}
+
+/* Up to where writes may be answered since others have them: of a primary that was replaced, only what the new one has
+ * is not lost. */
 static uint64_t furthest(const struct ack *a)
 {
     uint64_t most = 0;
-    struct store_node now;
-    bool replaced = !role_is_primary(a->role);
-    if (replaced) {
+    if (!role_is_primary(a->role)) {
+        struct store_node now;
         role_look(a->role, &now);
+        return reached_by(a, now.leader);
+    }
+    if (a->record != NULL && !a->leave) {
+        return common(a);
     }
     for (size_t i = 0; i < a->n_nodes; i++) {
-        if (replaced && a->nodes[i].node != now.leader) {
-            continue;
-        }
         most = a->nodes[i].seq > most ? a->nodes[i].seq : most;
     }
     return most;
@@ -116,9 +151,15 @@ static void put(struct ack *a, struct ack_wait *wait)
     a->waiting++;
 }
 
+static void note_answered(struct ack *a, uint64_t seq)
+{
+    a->answered = seq > a->answered ? seq : a->answered;
+}
+
 static struct ack_wait *take(struct ack *a)
 {
     struct ack_wait *wait = a->first;
+    note_answered(a, wait->seq);
     a->first = wait->next;
     a->last = a->first == NULL ? &a->first : a->last;
     a->waiting--;
@@ -181,11 +222,16 @@ void ack_wait(struct ack *a, struct ack_wait *wait)
         set_stopping(wait);
     }
     a->alone += alone;
-    if (!reached && a->owed_ms == 0) {
-        a->owed = wait->seq;
-        a->owed_ms = wait->began_ms;
+    for (size_t i = 0; i < a->n_nodes && !reached; i++) {
+        struct reached *r = &a->nodes[i];
+        if (r->seq < wait->seq && r->owed_ms == 0) {
+            r->owed = wait->seq;
+            r->owed_ms = wait->began_ms;
+        }
     }
-    if (waits) {
+    if (!waits) {
+        note_answered(a, wait->seq);
+    } else {
         put(a, wait);
         if (a->first == wait) {
             pthread_cond_signal(&a->wake);
@@ -199,27 +245,20 @@ void ack_wait(struct ack *a, struct ack_wait *wait)
 
 /* --- replicas --- */
 
-static struct reached *find(struct ack *a, uint64_t node)
-{
-    for (size_t i = 0; i < a->n_nodes; i++) {
-        if (a->nodes[i].node == node) {
-            return &a->nodes[i];
-        }
-    }
-    return NULL;
-}
-
 /* What is owed next is measured from the moment at which the last debt was paid: so a write counts as late at the
  * latest after twice the time. */
 static void pay(struct ack *a, int64_t now)
 {
-    uint64_t newest = atomic_load(&a->newest), seq = furthest(a);
-    if (a->owed_ms != 0 && seq >= a->owed) {
-        a->owed_ms = newest > seq ? now : 0;
-        a->owed = newest;
-    }
-    if (a->prove_ms < 0 && a->n_nodes > 0 && newest <= seq) {
-        a->prove_ms = now;
+    uint64_t newest = atomic_load(&a->newest);
+    for (size_t i = 0; i < a->n_nodes; i++) {
+        struct reached *r = &a->nodes[i];
+        if (r->owed_ms != 0 && r->seq >= r->owed) {
+            r->owed_ms = newest > r->seq ? now : 0;
+            r->owed = newest;
+        }
+        if (r->prove_ms < 0 && newest <= r->seq) {
+            r->prove_ms = now;
+        }
     }
 }
 
@@ -227,16 +266,16 @@ void ack_reached(struct ack *a, uint64_t node, uint64_t seq)
 {
     pthread_mutex_lock(&a->mutex);
     struct reached *r = find(a, node);
-    if (r == NULL && a->n_nodes < NODES_MAX) {
+    if (r == NULL && a->n_nodes < ACK_NODES_MAX) {
         r = &a->nodes[a->n_nodes++];
-        *r = (struct reached){.node = node};
+        *r = (struct reached){.node = node, .prove_ms = -1};
     }
     if (r != NULL) {
         r->seq = seq;
     }
     pay(a, clock_mono_ms());
     struct ack_wait *list = take_reached(a);
-    if (!a->in_step && mode_of(a) != ACK_LOCAL) {
+    if (mode_of(a) != ACK_LOCAL && (!a->in_step || !a->names.known)) {
         pthread_cond_signal(&a->wake); /* this may have been all that it lacked */
     }
     pthread_mutex_unlock(&a->mutex);
@@ -250,17 +289,15 @@ void ack_left(struct ack *a, uint64_t node)
     if (r != NULL) {
         *r = a->nodes[--a->n_nodes];
     }
-    a->prove_ms = a->n_nodes == 0 ? -1 : a->prove_ms;
     pthread_mutex_unlock(&a->mutex);
 }
 
-void ack_set_gatekeeper(struct ack *a, bool (*may_go_alone)(void *arg), void (*in_step_again)(void *arg), void *arg)
+void ack_set_gatekeeper(struct ack *a, bool (*record)(void *arg, const uint64_t *nodes, int n), void *arg)
 {
     pthread_mutex_lock(&a->mutex);
-    a->may_go_alone = may_go_alone;
-    a->in_step_again = in_step_again;
+    a->record = record;
     a->arg = arg;
-    a->leave = may_go_alone == NULL;
+    a->leave = record == NULL;
     pthread_mutex_unlock(&a->mutex);
 }
 
@@ -272,6 +309,76 @@ static void set_in_step(struct ack *a, bool in_step)
     a->since_ms = clock_wall_ms();
 }
 
+static bool is_among(const struct names *names, uint64_t node)
+{
+    bool among = false;
+    for (int i = 0; i < names->n; i++) {
+        among = among || names->nodes[i] == node;
+    }
+    return among;
+}
+
+static bool unite(struct names *names, const struct names *more)
+{
+    for (int i = 0; i < more->n; i++) {
+        if (!is_among(names, more->nodes[i])) {
+            if (names->n == ACK_NODES_MAX) {
+                return false;
+            }
+            names->nodes[names->n++] = more->nodes[i];
+        }
+    }
+    return true;
+}
+
+/* Those that have all up to seq; proven: for so long. */
+static struct names who_has(const struct ack *a, uint64_t seq, int64_t since_ms)
+{
+    struct names who = {.known = true};
+    for (size_t i = 0; i < a->n_nodes; i++) {
+        const struct reached *r = &a->nodes[i];
+        if (r->seq >= seq && (since_ms == INT64_MAX || (r->prove_ms >= 0 && r->prove_ms <= since_ms))) {
+            who.nodes[who.n++] = r->node;
+        }
+    }
+    return who;
+}
+
+/* Names these alone: all of them have what was answered. Until it is recorded, and where it can't be told whether it
+ * is, those of before count, too. Called with the lock, which is let go meanwhile. */
+static bool name(struct ack *a, const struct names *who)
+{
+    struct names both = a->names;
+    if (!unite(&both, who)) {
+        return false;
+    }
+    a->names = both;
+    a->leave = false;
+    pthread_mutex_unlock(&a->mutex);
+    heartbeat_excuse(&a->heartbeat);
+    bool recorded = a->record(a->arg, who->nodes, who->n);
+    heartbeat_now(&a->heartbeat);
+    pthread_mutex_lock(&a->mutex);
+    if (recorded) {
+        a->names = *who;
+    }
+    struct ack_wait *list = take_reached(a);
+    pthread_mutex_unlock(&a->mutex);
+    answer(list);
+    pthread_mutex_lock(&a->mutex);
+    return recorded;
+}
+
+/* The oldest write is there with some, while others that are named lag: or nobody knows who is. */
+static void leave_out(struct ack *a, int64_t waited_ms, int64_t lag_ms)
+{
+    uint64_t seq = a->first->seq > a->answered ? a->first->seq : a->answered;
+    const struct names who = who_has(a, seq, INT64_MAX);
+    if (who.n > 0 && (!a->names.known || waited_ms >= lag_ms) && name(a, &who) && !a->in_step) {
+        set_in_step(a, true);
+    }
+}
+
 /* The oldest write has waited too long, or is to wait for nobody. Called with the lock, which is let go meanwhile. */
 static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
 {
@@ -280,11 +387,13 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
     if (a->in_step) {
         set_in_step(a, false);
     }
-    a->prove_ms = -1;
-    if (mode != ACK_REPLICA_STRICT && !(leave = a->leave && a->may_go_alone == NULL)) {
+    for (size_t i = 0; i < a->n_nodes; i++) {
+        a->nodes[i].prove_ms = a->nodes[i].seq < a->first->seq ? -1 : a->nodes[i].prove_ms;
+    }
+    if (mode != ACK_REPLICA_STRICT && !(leave = a->leave && a->record == NULL)) {
         pthread_mutex_unlock(&a->mutex);
         heartbeat_excuse(&a->heartbeat);
-        leave = a->may_go_alone == NULL || a->may_go_alone(a->arg);
+        leave = a->record == NULL || a->record(a->arg, NULL, 0);
         heartbeat_now(&a->heartbeat);
         pthread_mutex_lock(&a->mutex);
     }
@@ -317,15 +426,31 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
     pthread_mutex_lock(&a->mutex);
 }
 
-/* A replica must have all that was answered by then. Leave ends first: whoever has read it before has said how far it
- * is. False: not all, and it is as it was. */
-static bool end_leave(struct ack *a)
+/* Whoever has kept up for long enough, and has all. It is named; leave ends first: whoever has read it before has said
+ * how far it is. */
+static void come_into_step(struct ack *a, int64_t now)
 {
     bool had = a->leave;
-    a->leave = a->may_go_alone == NULL;
-    bool has_all = furthest(a) >= atomic_load(&a->newest);
-    a->leave = has_all ? a->leave : had;
-    return has_all;
+    a->leave = a->record == NULL;
+    struct names who = who_has(a, atomic_load(&a->newest), now - ACK_PROVE_MS);
+    bool all_named = a->in_step;
+    for (int i = 0; i < who.n && a->record != NULL; i++) {
+        all_named = all_named && is_among(&a->names, who.nodes[i]);
+    }
+    if (who.n == 0 || all_named || (a->in_step && !unite(&who, &a->names))) {
+        a->leave = had;
+        return;
+    }
+    if (had) { /* nobody is named */
+        a->names = (struct names){.known = true};
+    }
+    if (!a->in_step) {
+        set_in_step(a, true);
+        log_info("in step: a replica keeps up with every write", "");
+    }
+    if (a->record != NULL) {
+        name(a, &who);
+    }
 }
 
 /* Called with the lock, which may be let go meanwhile. */
@@ -335,24 +460,22 @@ static void look(struct ack *a)
     enum config_ack mode = (enum config_ack)live->replica_ack;
     int64_t now = clock_mono_ms(), timeout_ms = live->replica_ack_timeout_ms;
     bool local = mode == ACK_LOCAL; /* it was changed meanwhile, or there was no leave yet */
+    if (a->first != NULL && !local && a->record != NULL && !a->leave && role_is_primary(a->role)) {
+        leave_out(a, now - a->first->began_ms, timeout_ms / 2 < ACK_LAG_MS ? timeout_ms / 2 : ACK_LAG_MS);
+    }
     if (a->first != NULL && (local || now - a->first->began_ms >= timeout_ms)) {
         give_up(a, mode, timeout_ms);
     }
-    if (a->owed_ms != 0 && now - a->owed_ms >= timeout_ms) {
-        a->prove_ms = -1;
-        a->owed_ms = 0;
+    for (size_t i = 0; i < a->n_nodes; i++) {
+        struct reached *r = &a->nodes[i];
+        if (r->owed_ms != 0 && now - r->owed_ms >= timeout_ms) {
+            r->prove_ms = -1;
+            r->owed_ms = 0;
+        }
     }
     pay(a, now);
-    bool proven = a->prove_ms >= 0 && now - a->prove_ms >= ACK_PROVE_MS;
-    if (!a->in_step && proven && mode != ACK_LOCAL && end_leave(a)) {
-        set_in_step(a, true);
-        pthread_mutex_unlock(&a->mutex);
-        log_info("in step: a replica keeps up with every write", "");
-        if (a->in_step_again != NULL) {
-            heartbeat_excuse(&a->heartbeat);
-            a->in_step_again(a->arg);
-        }
-        pthread_mutex_lock(&a->mutex);
+    if (mode != ACK_LOCAL) {
+        come_into_step(a, now);
     }
 }
 
@@ -419,6 +542,7 @@ void ack_look(struct ack *a, struct ack_state *out)
         .alone = a->alone,
         .refused = a->refused,
         .fell_out = a->fell_out,
+        .common = a->record != NULL && !a->leave ? common(a) : 0,
     };
     if (out->mode == ACK_LOCAL) {
         out->in_step = a->n_nodes > 0 && furthest(a) >= atomic_load(&a->newest);

@@ -5,8 +5,11 @@
  * It comes into step again when for ACK_PROVE_MS a replica has reached each write within ack_timeout, and has reached
  * all of them. With replica-strict each write waits, and gets ERR_ALONE after ack_timeout. A start is out of step.
  *
- * Before the first answer of its own, with ack = local too, it asks a gatekeeper, if there is one (failover by Consul):
- * that records elsewhere that the two are out of step; as long as it can't, writes get ERR_ALONE.
+ * With a gatekeeper (failover by Consul) the replicas that have all that was acknowledged are named elsewhere, so that
+ * no other one is promoted. A write is answered once all that are, or may be, named have it. One that lags for
+ * ACK_LAG_MS while another has the write is left out of the names first, and one that keeps up for ACK_PROVE_MS is
+ * named again. Before the first answer of its own, with ack = local too, nobody is named. What is named at a start
+ * isn't known, so a write waits until it is. As long as nothing can be recorded, writes get ERR_ALONE.
  *
  * A primary that was replaced meanwhile answers no write that waits but with ERR_ALONE, unless the node that has
  * replaced it has the write; and one that may not write now, since its lease has ended, answers none by itself.
@@ -23,7 +26,7 @@
 #include "base/figure.h"
 #include "config/config.h"
 
-enum { ACK_PROVE_MS = 10 * 1000 };
+enum { ACK_PROVE_MS = 10 * 1000, ACK_LAG_MS = 500, ACK_NODES_MAX = 16 };
 
 struct role;
 
@@ -53,8 +56,10 @@ void ack_reached(struct ack *a, uint64_t node, uint64_t seq);
 /* It is gone: it no longer counts. */
 void ack_left(struct ack *a, uint64_t node);
 
-/* Asks for leave to answer alone: true once that is recorded. Called on ack's thread. NULL: nobody is to be asked. */
-void ack_set_gatekeeper(struct ack *a, bool (*may_go_alone)(void *arg), void (*in_step_again)(void *arg), void *arg);
+/* record() names elsewhere the replicas that have all that was acknowledged: true once that stands there; false: it may
+ * stand there, or come to later. n is 0: there is none, so this node answers alone. Called on ack's thread. NULL:
+ * nothing is to be recorded. */
+void ack_set_gatekeeper(struct ack *a, bool (*record)(void *arg, const uint64_t *nodes, int n), void *arg);
 
 struct ack_state {
     enum config_ack mode;
@@ -64,6 +69,7 @@ struct ack_state {
     uint64_t alone;    /* answered by this node alone since the start, while it was to wait */
     uint64_t refused;  /* with ERR_ALONE */
     uint64_t fell_out; /* times */
+    uint64_t common;   /* all that are named have all up to here; 0: nobody is, or it isn't known */
 };
 void ack_look(struct ack *a, struct ack_state *out);
 const char *ack_mode_name(enum config_ack mode); /* as the configuration has it */

@@ -26,6 +26,7 @@ struct fixture {
     _Atomic int order[WAITS], done;
     _Atomic bool leave;
     _Atomic int asked, again;
+    _Atomic uint64_t named; /* the sum of who was named last */
 };
 
 static void on_done(struct ack_wait *wait)
@@ -62,6 +63,17 @@ static void until_in_step(struct fixture *f)
     const struct timespec moment = {.tv_nsec = 5000000};
     time_t end = time(NULL) + PATIENCE_S;
     while (!look(f).in_step) {
+        assert_true(time(NULL) < end);
+        clock_test_advance(1000);
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void until_named(struct fixture *f, uint64_t sum)
+{
+    const struct timespec moment = {.tv_nsec = 5000000};
+    time_t end = time(NULL) + PATIENCE_S;
+    while (atomic_load(&f->named) != sum) {
         assert_true(time(NULL) < end);
         clock_test_advance(1000);
         nanosleep(&moment, NULL);
@@ -182,22 +194,22 @@ static void strict_refuses(void **state)
     assert_int_equal(look(f).alone, 0);
 }
 
-static bool may_go_alone(void *arg)
+static bool record(void *arg, const uint64_t *nodes, int n)
 {
     struct fixture *f = arg;
-    atomic_fetch_add(&f->asked, 1);
-    return atomic_load(&f->leave);
-}
-
-static void in_step_again(void *arg)
-{
-    atomic_fetch_add(&((struct fixture *)arg)->again, 1);
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += nodes[i];
+    }
+    atomic_store(&f->named, sum);
+    atomic_fetch_add(n > 0 ? &f->again : &f->asked, 1);
+    return n > 0 || atomic_load(&f->leave);
 }
 
 static void not_alone_without_leave(void **state)
 {
     struct fixture *f = *state;
-    ack_set_gatekeeper(f->ack, may_go_alone, in_step_again, f);
+    ack_set_gatekeeper(f->ack, record, f);
     put(f, 0); /* also at a start: nothing was recorded elsewhere */
     assert_int_equal(f->done, 0);
     clock_test_advance(TIMEOUT_MS);
@@ -222,12 +234,52 @@ static void not_alone_without_leave(void **state)
     assert_int_equal(f->again, 1);
 }
 
+/* A replica that lags is left out of the names before a write is answered that it lacks, and named once it keeps up. */
+static void all_that_are_named(void **state)
+{
+    struct fixture *f = *state;
+    ack_set_gatekeeper(f->ack, record, f);
+    ack_reached(f->ack, 7, 0);
+    ack_reached(f->ack, 8, 0);
+    until_in_step(f);
+    until_named(f, 7 + 8);
+    put(f, 0);
+    ack_reached(f->ack, 7, 1);
+    assert_int_equal(f->done, 0);
+    assert_int_equal(atomic_load(&f->named), 7 + 8);
+    clock_test_advance(TIMEOUT_MS / 2);
+    until_done(f, 1);
+    assert_int_equal(f->errs[0].code, 0);
+    assert_int_equal(atomic_load(&f->named), 7);
+    assert_int_equal(look(f).common, 1);
+    put(f, 1);
+    ack_reached(f->ack, 8, 2); /* it has all again, but another one is named */
+    assert_int_equal(f->done, 1);
+    ack_reached(f->ack, 7, 2);
+    assert_int_equal(f->done, 2);
+    until_named(f, 7 + 8);
+    assert_int_equal(look(f).alone, 0);
+    assert_int_equal(f->asked, 0);
+}
+
+/* What is named isn't known at a start: nothing is answered before it is. */
+static void names_of_a_start(void **state)
+{
+    struct fixture *f = *state;
+    ack_set_gatekeeper(f->ack, record, f);
+    ack_reached(f->ack, 7, 1);
+    put(f, 0);
+    until_done(f, 1);
+    assert_int_equal(f->errs[0].code, 0);
+    assert_int_equal(atomic_load(&f->named), 7);
+}
+
 /* Whoever waits for nobody answers alone, and needs leave for that as well: what was recorded before may say in step.
  */
 static void local_needs_leave_too(void **state)
 {
     struct fixture *f = *state;
-    ack_set_gatekeeper(f->ack, may_go_alone, in_step_again, f);
+    ack_set_gatekeeper(f->ack, record, f);
     put(f, 0);
     assert_int_equal(f->done, 0);
     time_t end = time(NULL) + PATIENCE_S;
@@ -251,7 +303,7 @@ static void local_needs_leave_too(void **state)
 static void changed_to_local(void **state)
 {
     struct fixture *f = *state;
-    ack_set_gatekeeper(f->ack, may_go_alone, in_step_again, f);
+    ack_set_gatekeeper(f->ack, record, f);
     come_into_step(f);
     f->changed = f->cfg;
     f->changed.replica_ack = ACK_LOCAL;
@@ -306,6 +358,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(alone_and_in_step_again, setup, teardown),
         cmocka_unit_test_setup_teardown(strict_refuses, setup_strict, teardown),
         cmocka_unit_test_setup_teardown(not_alone_without_leave, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_that_are_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_of_a_start, setup, teardown),
         cmocka_unit_test_setup_teardown(local_needs_leave_too, setup_local, teardown),
         cmocka_unit_test_setup_teardown(changed_to_local, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stop_ends_all, setup_strict, teardown),

@@ -350,6 +350,31 @@ static void test_in_step_the_furthest_goes_on(void **state)
     free(w);
 }
 
+/* Whom the key doesn't name waits, and so does who has not reached its seq, also when the others are away. */
+static void test_only_those_that_have_all(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 9);
+    struct lease_names *names = &w->nodes[0].self.names;
+    *names = (struct lease_names){.given = true, .n = 1, .nodes = {2}, .seq = 100};
+    w->nodes[2].self.seq = 110;
+    begins_in_step(w);
+    assert_int_equal(w->consul.value.names.n, 1);
+    w->nodes[0].alive = w->nodes[1].alive = false;
+    run(w, 120 * 1000);
+    assert_int_equal(w->nodes[2].promotions, 0);
+    assert_non_null(strstr(w->nodes[2].state.why, "lacks some"));
+    w->nodes[1].alive = true;
+    w->nodes[1].self.seq = 99; /* its folder went back */
+    run(w, 30 * 1000);
+    assert_int_equal(w->nodes[1].promotions, 0);
+    w->nodes[1].self.seq = 100;
+    run(w, 30 * 1000);
+    assert_true(writes(w, &w->nodes[1]));
+    assert_false(w->consul.value.in_step);
+    free(w);
+}
+
 static void test_out_of_step_nobody(void **state)
 {
     (void)state;
@@ -357,7 +382,7 @@ static void test_out_of_step_nobody(void **state)
     begins_in_step(w);
     w->nodes[0].self.in_step = false;
     run(w, 100);
-    assert_true(lease_is_out_of_step(&w->nodes[0].state, &w->nodes[0].self));
+    assert_true(lease_is_recorded(&w->nodes[0].state, &w->nodes[0].self));
     w->nodes[0].alive = false;
     run(w, 120 * 1000);
     assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 0);
@@ -482,13 +507,13 @@ static void test_a_late_record_changes_nothing(void **state)
     n->answer = (struct lease_answer){.said = LEASE_LOST};
     finish(w, n);
     n->self.in_step = false;
-    assert_false(lease_is_out_of_step(&n->state, &n->self)); /* it isn't known */
+    assert_false(lease_is_recorded(&n->state, &n->self)); /* it isn't known */
     struct lease_answer nobodys;
     n->self.in_step = true;
     run(w, 3000);
     n->self.in_step = false;
     run(w, 3000);
-    assert_true(lease_is_out_of_step(&n->state, &n->self));
+    assert_true(lease_is_recorded(&n->state, &n->self));
     carry_out(&w->consul, &late, w->now, &nobodys);
     assert_int_equal(nobodys.said, LEASE_NO);
     assert_false(w->consul.value.in_step);
@@ -550,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_nobody_writes_without_the_lock),
         cmocka_unit_test(test_stops_in_time),
         cmocka_unit_test(test_in_step_the_furthest_goes_on),
+        cmocka_unit_test(test_only_those_that_have_all),
         cmocka_unit_test(test_out_of_step_nobody),
         cmocka_unit_test(test_lossy_somebody_all_the_same),
         cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),

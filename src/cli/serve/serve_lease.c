@@ -21,6 +21,11 @@ static void look(void *arg, struct lease_self *out)
                                .node = now.node,
                                .term = now.term,
                                .address = dedup->replica != NULL ? reach_shown(&dedup->replica->reach) : ""};
+    if (now.role == NODE_PRIMARY && dedup->replica != NULL && dedup->replica->ack != NULL) {
+        struct ack_state ack;
+        ack_look(dedup->replica->ack, &ack);
+        out->names.seq = ack.common;
+    }
     if (now.role == NODE_REPLICA && dedup->replica != NULL && dedup->replica->follower != NULL) {
         struct follower_state f;
         follower_look(dedup->replica->follower, &f);
@@ -112,7 +117,7 @@ int serve_lease_start(const struct dedup *dedup, struct err *err)
         return 0;
     }
     if (dedup->replica != NULL && dedup->replica->ack != NULL) {
-        ack_set_gatekeeper(dedup->replica->ack, lease_may_go_alone, lease_in_step_again, dedup->lease);
+        ack_set_gatekeeper(dedup->replica->ack, lease_record, dedup->lease);
     }
     return lease_start(dedup->lease, err);
 }
