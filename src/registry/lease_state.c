@@ -84,13 +84,25 @@ static enum lease_ask keep_session(struct lease_state *s, struct lease_session *
     return now_ms - session->sent_ms >= LEASE_RENEW_MS ? LEASE_RENEW : LEASE_REST;
 }
 
+/* Whoever holds the lock takes no writes any more, as far as it goes by its own clock. 0: it may; else since when. */
+static int64_t silent_since(const struct lease_state *s, int64_t now_ms)
+{
+    if (!s->known || s->holder[0] == '\0' || !s->readable || s->value.lease_ms == 0) {
+        return 0;
+    }
+    int64_t since = s->seen_ms + (int64_t)s->value.lease_ms + LEASE_MARGIN_MS;
+    return now_ms >= since ? since : 0;
+}
+
 static const struct lease_names nobody = {.given = true};
 
 static enum lease_ask lock(struct lease_state *s, const struct lease_self *self, uint64_t term, bool in_step,
                            const struct lease_names *names)
 {
     s->session = &s->lock;
-    s->wanted = (struct lease_value){.node = self->node, .term = term, .in_step = in_step, .names = *names};
+    s->wanted = (struct lease_value){
+        .node = self->node, .term = term, .in_step = in_step, .names = *names, .lease_ms = LEASE_MS};
+    s->over = s->holder[0] != '\0' && strcmp(s->holder, s->lock.id) != 0;
     snprintf(s->wanted.address, sizeof s->wanted.address, "%s", self->address);
     return LEASE_LOCK;
 }
@@ -111,7 +123,7 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         return ask;
     }
     /* The session may live on when the lock doesn't: somebody released or deleted the key. */
-    if (!s->known || s->read_ms < s->lock.sent_ms) {
+    if (!s->known || (!has_lock(s) && s->read_ms < s->lock.sent_ms)) {
         s->wait_ms = 0;
         return LEASE_READ;
     }
@@ -119,13 +131,13 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         return read_again(s, now_ms, "another node is primary, as Consul has it");
     }
     if (!has_lock(s)) {
-        return s->holder[0] != '\0'
+        return s->holder[0] != '\0' && silent_since(s, now_ms) == 0
                    ? read_again(s, now_ms, "another session holds the lock in Consul")
                    : lock(s, self, self->term, was_in_step(s, self), was_in_step(s, self) ? &s->value.names : &nobody);
     }
     const struct lease_value *v = &s->value;
     if (!s->readable || v->node != self->node || v->term != self->term || strcmp(v->address, self->address) != 0 ||
-        !is_same_step(v, self)) {
+        !is_same_step(v, self) || s->beat_ms < s->lock.sent_ms) {
         return lock(s, self, self->term, self->in_step, &self->names);
     }
     return rest(s, s->lock.sent_ms + LEASE_RENEW_MS - now_ms, NULL);
@@ -201,7 +213,7 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
     if (!s->known) {
         return LEASE_READ;
     }
-    bool vacant = s->holder[0] == '\0' && s->index != 0;
+    bool vacant = (s->holder[0] == '\0' && s->index != 0) || silent_since(s, now_ms) != 0;
     if (s->vacancy != (vacant ? s->index : 0)) {
         s->vacancy = vacant ? s->index : 0;
         s->vacant_ms = now_ms;
@@ -248,15 +260,16 @@ static void forget_session(struct lease_state *s, struct lease_session *session)
     }
 }
 
-/* The lock is ours, as of a question that was asked after the last renewal was. */
+/* The lock is ours, as of the last question. */
 static void settle(struct lease_state *s)
 {
     s->held = has_lock(s);
-    s->until_ms = s->held ? s->lock.sent_ms + LEASE_TTL_MS - LEASE_MARGIN_MS : 0;
+    s->until_ms = s->held ? (s->beat_ms < s->lock.sent_ms ? s->beat_ms : s->lock.sent_ms) + LEASE_MS : 0;
 }
 
-static void read_key(struct lease_state *s, const struct lease_answer *a)
+static void read_key(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
 {
+    s->seen_ms = a->index == s->index && s->seen_ms != 0 ? s->seen_ms : now_ms;
     s->known = true;
     s->index = a->index;
     s->readable = a->readable;
@@ -266,11 +279,12 @@ static void read_key(struct lease_state *s, const struct lease_answer *a)
     settle(s);
 }
 
-static void locked(struct lease_state *s, const struct lease_answer *a)
+static void locked(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
 {
+    s->beat_ms = s->asked_ms;
     struct lease_answer now = {.index = a->index, .readable = true, .value = s->wanted};
     snprintf(now.session, sizeof now.session, "%s", s->lock.id);
-    read_key(s, &now);
+    read_key(s, &now, now_ms);
 }
 
 /* Ours is what comes first: the highest seq of the old primary, and of equal ones the highest node. One that has not
@@ -328,10 +342,10 @@ static void granted(struct lease_state *s, const struct lease_self *self, const 
         s->session->sent_ms = s->asked_ms;
         break;
     case LEASE_READ:
-        read_key(s, a);
+        read_key(s, a, now_ms);
         break;
     case LEASE_LOCK:
-        locked(s, a);
+        locked(s, a, now_ms);
         break;
     case LEASE_RELEASE:
         s->held = false;

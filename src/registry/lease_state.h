@@ -2,10 +2,22 @@
  * arguments, so that every order of them can be tested. lease.h does the asking.
  *
  * The lock is the key unseen/NAME/primary. Whoever is primary takes writes only while it holds that, and until
- * `until_ms` at most: LEASE_TTL_MS less a margin, counted from before the last renewal was asked for, on the monotonic
- * clock. Consul ends no session before its TTL has passed since that renewal, and a session that something else ended
- * (its node's check, an operator) leaves the key locked for LEASE_LOCK_DELAY_MS, which is longer. So nobody gets the
- * lock while another still takes writes.
+ * `until_ms` at most: LEASE_MS from before it asked for the last renewal, on the monotonic clock. A renewal is both:
+ * the session's, and then a write of the key itself, by "lock, if the key is as I read it", which gives it a new index.
+ *
+ * Why no two take writes. Let W be the last write of the key by the primary P, and i the index that W gave it; P takes
+ * none from LEASE_MS after it has sent W. Another node R gets the lock in one of two ways:
+ *
+ *   - It takes it over: in one transaction "the key is at i; delete it; lock it". R asks for that LEASE_MS and
+ *     LEASE_MARGIN_MS after it has *read* that the key is at i (seen_ms), so more than LEASE_MS after W was sent: P
+ * takes no writes by then. Had P written the key meanwhile, it is at i no more, and nothing happens; if P writes it
+ *     afterwards, P is the one who finds another index. Both are decided by Consul's log, so no order of requests, late
+ *     ones and lost answers too, makes both succeed. The margin is for clocks that run unevenly and for writes that are
+ *     under way. The value says how long the lease is (lease_ms): a key without that is of an older version, which
+ *     renews its session alone, and is never taken over.
+ *   - The lock is free, since P's session has ended: by its TTL, which is longer than LEASE_MS and counts from a
+ * renewal that P has sent before W or, if W was refused, after the one that its lease counts from; or by something else
+ * (its node's check, an operator): then Consul keeps the key locked for LEASE_LOCK_DELAY_MS, which is longer, too.
  *
  * With failover = in-step a primary answers no write before all replicas that the key names have it (replica/ack.h),
  * and only one that is named, has followed that node, and has reached the seq beside the names, is promoted. Who lacks
@@ -23,10 +35,11 @@
 #include "config/config.h"
 
 enum {
-    LEASE_TTL_MS = 10 * 1000, /* the least that Consul takes */
+    LEASE_TTL_MS = 10 * 1000, /* the least that Consul takes; it may wait for twice as long */
     LEASE_RENEW_MS = LEASE_TTL_MS / 3,
-    LEASE_MARGIN_MS = 2500,             /* for writes that are under way, and clocks that run unevenly */
-    LEASE_LOCK_DELAY_MS = 15 * 1000,    /* more than the TTL */
+    LEASE_MARGIN_MS = 2500, /* for writes that are under way, and clocks that run unevenly */
+    LEASE_MS = LEASE_TTL_MS - LEASE_MARGIN_MS,
+    LEASE_LOCK_DELAY_MS = 10 * 1000,    /* more than the lease */
     LEASE_PUBLISH_MS = 5 * 1000,        /* a replica says how far it is */
     LEASE_ELECTION_MS = 2 * 1000,       /* a lock that is free waits so long for all replicas to say it anew */
     LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
@@ -43,7 +56,8 @@ enum lease_ask {
     LEASE_NEW_ENTRY,   /* `session`: for the entry of a replica, behaviour delete */
     LEASE_RENEW,       /* `session` */
     LEASE_READ,        /* the key; Consul waits for it to change from `index`, for wait_ms at most (0: it doesn't) */
-    LEASE_LOCK,        /* the key, if it is still at `index` (0: not there), with `session`; writes `value` */
+    LEASE_LOCK,        /* the key, if it is still at `index` (0: not there), with `session`; writes `wanted`; `over`:
+                        * also if another session has it */
     LEASE_RELEASE,     /* the key, with `session` */
     LEASE_PUBLISH,     /* its seq, for that `vacancy`, with `session` */
     LEASE_LIST,        /* what replicas have published */
@@ -66,6 +80,8 @@ struct lease_value {
     char address[LEASE_ADDRESS];
     bool in_step; /* a replica has all that was acknowledged */
     struct lease_names names;
+    uint64_t lease_ms; /* it takes no writes so long after it has asked for its last write of the key; 0: it renews its
+                        * session alone */
 };
 
 /* Who this node is, at each question. */
@@ -113,7 +129,10 @@ struct lease_state {
     bool readable;
     struct lease_value value; /* of the key */
     int64_t read_ms;
+    int64_t seen_ms;  /* when it was first known to be at `index` */
+    int64_t beat_ms;  /* when the last write of the key that succeeded was asked for */
     int64_t until_ms; /* while it is held */
+    bool over;        /* LOCK: whoever holds it is silent, and loses it */
     int64_t retry_ms;
 
     bool published;

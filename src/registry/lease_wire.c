@@ -9,7 +9,14 @@
 #include "base/log.h"
 #include "base/text.h"
 
-enum { HTTP_OK = 200, HTTP_NOT_FOUND = 404, HTTP_CONFLICT = 409, REPLY_SHOWN = 120, VALUE_MAX = 1024 };
+enum {
+    HTTP_OK = 200,
+    HTTP_NOT_FOUND = 404,
+    HTTP_CONFLICT = 409,
+    REPLY_SHOWN = 120,
+    VALUE_MAX = 1024,
+    LEASE_MS_MAX = 3600 * 1000
+};
 
 /* --- requests --- */
 
@@ -31,6 +38,11 @@ static char *value_text(const struct lease_value *v)
 {
     json_t *value = json_pack("{s:o, s:s, s:I, s:b}", "node", hex_of(v->node), "address", v->address, "term",
                               (json_int_t)v->term, "in_step", v->in_step);
+    if (value != NULL && v->lease_ms != 0 &&
+        json_object_set_new(value, "lease_ms", json_integer((json_int_t)v->lease_ms)) < 0) {
+        json_decref(value);
+        return NULL;
+    }
     json_t *names = v->names.given && value != NULL ? json_array() : NULL;
     for (int i = 0; i < v->names.n && names != NULL; i++) {
         json_array_append_new(names, hex_of(v->names.nodes[i]));
@@ -69,7 +81,8 @@ static char *lock_text(const struct lease_state *s, const char *key)
                                                     "Index", (json_int_t)s->index)
                                         : json_pack("{s:{s:s, s:s, s:s, s:i}}", "KV", "Verb", "cas", "Key", key,
                                                     "Value", coded.data, "Index", 0);
-        text = text_of(json_pack("[o, o]", as_read, lock));
+        json_t *out = s->over ? json_pack("{s:{s:s, s:s}}", "KV", "Verb", "delete", "Key", key) : NULL;
+        text = text_of(s->over ? json_pack("[o, o, o]", as_read, out, lock) : json_pack("[o, o]", as_read, lock));
     }
     buf_free(&coded);
     free(value);
@@ -197,6 +210,8 @@ static bool take_value(json_t *content, struct lease_value *out)
     out->term = (uint64_t)term;
     out->in_step = in_step != 0;
     snprintf(out->address, sizeof out->address, "%s", address);
+    json_int_t lease_ms = json_integer_value(json_object_get(content, "lease_ms"));
+    out->lease_ms = lease_ms > 0 && lease_ms < LEASE_MS_MAX ? (uint64_t)lease_ms : 0;
     take_names(content, &out->names);
     return true;
 }
@@ -257,7 +272,8 @@ static bool take(const struct lease_state *s, long status, const json_t *reply, 
         return status == HTTP_OK || status == HTTP_NOT_FOUND;
     case LEASE_LOCK:
         out->said = status == HTTP_CONFLICT ? LEASE_NO : LEASE_YES;
-        last = json_array_get(json_object_get(reply, "Results"), 1);
+        last = json_object_get(reply, "Results"); /* one of each operation but a delete */
+        last = json_array_get(last, json_array_size(last) > 0 ? json_array_size(last) - 1 : 0);
         index = json_integer_value(json_object_get(json_object_get(last, "KV"), "ModifyIndex"));
         out->index = index > 0 ? (uint64_t)index : 0;
         return status == HTTP_CONFLICT || (status == HTTP_OK && index > 0);

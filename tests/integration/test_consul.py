@@ -11,7 +11,7 @@ from standstill import freeze, thaw
 
 RespError = end_to_end.RespError
 STOPS = 10   # seconds: the TTL, before which writes have ended
-DELAY = 15   # seconds: the lock delay
+DELAY = 10   # seconds: the lock delay
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ struct request {
     enum lease_ask ask;
     char session[LEASE_SESSION];
     uint64_t index, vacancy;
+    bool over;
     struct lease_value wanted;
     struct lease_self self;
 };
@@ -107,7 +108,7 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
         return;
     case LEASE_LOCK:
         if (s == NULL || s->entry || r->index != c->key_index ||
-            (c->holder[0] != '\0' && strcmp(c->holder, r->session) != 0) ||
+            (c->holder[0] != '\0' && strcmp(c->holder, r->session) != 0 && !r->over) ||
             (c->holder[0] == '\0' && now < c->free_at_ms)) {
             a->said = LEASE_NO;
             return;
@@ -238,7 +239,7 @@ static void begin(struct world *w, struct node *n)
         n->busy_until = w->now + 20;
         return;
     }
-    struct request r = {true, ask, "", s->index, s->vacancy, s->wanted, n->self};
+    struct request r = {true, ask, "", s->index, s->vacancy, s->over, s->wanted, n->self};
     if (s->session != NULL) {
         snprintf(r.session, sizeof r.session, "%s", s->session->id);
     }
@@ -350,6 +351,46 @@ static void test_in_step_the_furthest_goes_on(void **state)
     free(w);
 }
 
+/* Within 15 s, though Consul ends a session after twice its TTL alone. */
+static void test_a_silent_primary_is_replaced_soon(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 40; seed++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, seed);
+        w->consul.lives_ms = INT64_C(2) * LEASE_TTL_MS;
+        begins_in_step(w);
+        run(w, 5 * 1000 + 97 * seed);
+        w->nodes[0].alive = seed % 2;
+        w->nodes[0].cut = true;
+        run(w, 13500);
+        assert_int_equal(writers(w), 1);
+        assert_true(writes(w, &w->nodes[1]) || writes(w, &w->nodes[2]));
+        w->nodes[0].alive = true;
+        w->nodes[0].cut = false;
+        run(w, 60 * 1000);
+        assert_int_equal(writers(w), 1);
+        assert_false(w->nodes[0].self.primary);
+        free(w);
+    }
+}
+
+/* A key of an older version isn't taken over: its primary renews the session alone. */
+static void test_an_older_primary_is_not_silent(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 10);
+    begins_in_step(w);
+    w->nodes[0].alive = false;
+    w->consul.value.lease_ms = 0;
+    w->consul.key_index = ++w->consul.index;
+    w->consul.lives_ms = 60 * 1000;
+    run(w, 50 * 1000);
+    assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 0);
+    run(w, 30 * 1000);
+    assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 1);
+    free(w);
+}
+
 /* Whom the key doesn't name waits, and so does who has not reached its seq, also when the others are away. */
 static void test_only_those_that_have_all(void **state)
 {
@@ -452,7 +493,7 @@ static void test_never_two(void **state)
     int failovers = 0, wrote = 0;
     for (unsigned seed = 1; seed <= 150; seed++) {
         struct world *w = world_new(seed % 3 == 0 ? FAILOVER_LOSSY : FAILOVER_IN_STEP, seed);
-        w->consul.lives_ms = LEASE_TTL_MS + draw(w, LEASE_TTL_MS);
+        w->consul.lives_ms = LEASE_TTL_MS + draw(w, LEASE_TTL_MS); /* twice the TTL, as Consul may */
         w->faults = 15;
         for (int i = 0; i < 60; i++) {
             struct node *n = &w->nodes[draw(w, NODES)];
@@ -501,7 +542,7 @@ static void test_a_late_record_changes_nothing(void **state)
     struct node *n = &w->nodes[0];
     n->self.in_step = true;
     assert_int_equal(lease_next(&n->state, &n->self, w->now + n->clock), LEASE_LOCK);
-    struct request late = {true, LEASE_LOCK, "", n->state.index, 0, n->state.wanted, n->self};
+    struct request late = {true, LEASE_LOCK, "", n->state.index, 0, n->state.over, n->state.wanted, n->self};
     snprintf(late.session, sizeof late.session, "%s", n->state.lock.id);
     assert_true(late.wanted.in_step);
     n->answer = (struct lease_answer){.said = LEASE_LOST};
@@ -533,7 +574,7 @@ static void test_wire(void **state)
     assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
     assert_string_equal(request.path, "/v1/session/create");
     assert_string_equal(request.body,
-                        "{\"Name\":\"unseen unseen 00000000000000ab\",\"TTL\":\"10s\",\"LockDelay\":\"15s\","
+                        "{\"Name\":\"unseen unseen 00000000000000ab\",\"TTL\":\"10s\",\"LockDelay\":\"10s\","
                         "\"Behavior\":\"release\"}");
     free(request.body);
     static const char made[] = "{ \"ID\": \"a0707677-6f4a-1311-4736-037a03b1d9d0\" }";
@@ -575,6 +616,8 @@ int main(void)
         cmocka_unit_test(test_nobody_writes_without_the_lock),
         cmocka_unit_test(test_stops_in_time),
         cmocka_unit_test(test_in_step_the_furthest_goes_on),
+        cmocka_unit_test(test_a_silent_primary_is_replaced_soon),
+        cmocka_unit_test(test_an_older_primary_is_not_silent),
         cmocka_unit_test(test_only_those_that_have_all),
         cmocka_unit_test(test_out_of_step_nobody),
         cmocka_unit_test(test_lossy_somebody_all_the_same),
