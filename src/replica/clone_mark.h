@@ -7,8 +7,9 @@
 
 #include "store/store.h"
 
-#define CLONE_MARK_PREFIX "clone:" /* then the node, 16 hex digits */
-#define CLONE_FEED_PREFIX "feed:"  /* then node and run, split by a colon: up to where that feed is applied here */
+#define CLONE_MARK_PREFIX "clone:"      /* then the node, 16 hex digits */
+#define CLONE_FEED_PREFIX "feed:"       /* then node and run, split by a colon: up to where that feed is applied here */
+#define CLONE_FOLLOWED "clone:followed" /* a position, too: the node whose feed was applied last */
 
 enum { CLONE_MARK_TEXT = 48 };
 #define CLONE_MARK_ENDED INT64_MAX /* else the key to go on from */

@@ -79,6 +79,14 @@ int cursor_find(struct store *store, struct store_reader *reader, uint64_t node,
     return rc < 0 ? rc : f.n;
 }
 
+uint64_t cursor_last(struct store *store)
+{
+    int64_t node = 0;
+    return store->positions != NULL && store->positions->find(store, slice_str(CLONE_FOLLOWED), &node) == 1
+               ? (uint64_t)node
+               : 0;
+}
+
 int cursor_list(struct store *store, struct store_reader *reader, struct feed_cursor out[CURSOR_NODES_MAX],
                 struct err *err)
 {

@@ -16,6 +16,10 @@ struct feed_cursor {
 int cursor_find(struct store *store, struct store_reader *reader, uint64_t node, struct feed_cursor *out,
                 struct err *err);
 
+/* Whose feed was applied last: 0: a folder of a version before this, or of a node that never followed. What is here
+ * ends with that feed, so its position alone says what is not beyond another node; the others say only what is here. */
+uint64_t cursor_last(struct store *store);
+
 /* Of all nodes that were ever followed, in the order of their ids; returns how many. Those behind CURSOR_NODES_MAX are
  * left out. */
 int cursor_list(struct store *store, struct store_reader *reader, struct feed_cursor out[CURSOR_NODES_MAX],

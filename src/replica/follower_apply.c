@@ -13,10 +13,11 @@
 #include "base/hash.h"
 #include "base/hide.h"
 #include "replica/clone_mark.h"
+#include "replica/cursor.h"
 #include "replica/event.h"
 #include "replica/follower_impl.h"
 
-enum { FIRST_DELAY_MS = 20, LAST_DELAY_MS = 2000, POSITIONS_MAX = 64, BATCH_BYTES = 1024 * 1024 };
+enum { FIRST_DELAY_MS = 20, LAST_DELAY_MS = 2000, POSITIONS_MAX = 64, OWN_POSITIONS = 2, BATCH_BYTES = 1024 * 1024 };
 
 /* --- the store's answers --- */
 
@@ -83,7 +84,7 @@ struct apply {
     struct follower *f;
     uint64_t run, to; /* up to where what was read goes */
     struct store_position positions[POSITIONS_MAX];
-    size_t n_positions; /* of sources; behind them goes our own */
+    size_t n_positions; /* of sources; behind them go our own: OWN_POSITIONS */
 };
 
 static void show_applied(struct follower *f, uint64_t run, uint64_t to, uint64_t events)
@@ -113,6 +114,9 @@ static int hand_in(struct apply *a, struct err *err)
         (struct store_position){slice_str(clone_feed_name(f->cursor.node, a->run, source)), (int64_t)a->to};
     b->positions = a->positions;
     b->n_positions = a->n_positions + 1;
+    if (cursor_last(f->r->store) != f->cursor.node) {
+        a->positions[b->n_positions++] = (struct store_position){slice_str(CLONE_FOLLOWED), (int64_t)f->cursor.node};
+    }
     b->patient = f->behind;
     b->done = on_batch;
     b->owner = f;
@@ -247,7 +251,7 @@ static int apply_event(struct apply *a, const struct feed_event *e, struct err *
     }
     if (rc == 0) {
         a->to = e->seq;
-        bool full = a->n_positions == POSITIONS_MAX - 1 || a->f->batch.bytes.len >= BATCH_BYTES;
+        bool full = a->n_positions == POSITIONS_MAX - OWN_POSITIONS || a->f->batch.bytes.len >= BATCH_BYTES;
         rc = full ? hand_in(a, err) : 0;
     }
     return rc;

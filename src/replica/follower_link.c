@@ -239,39 +239,53 @@ static int ask_where(struct follower *f, const struct hello *hello, const struct
     return 0;
 }
 
-/* Of all that were ever followed here, whoever leads furthest. */
-static int adopt(struct follower *f, const struct hello *hello, struct err *err)
+static int no_copy(struct follower *f, const struct hello *hello, int n, const struct err *why, struct err *err)
+{
+    return err_set(err, n == 0 ? ERR_INVALID : ERR_NOTFOUND,
+                   "this folder is no copy of the node %016" PRIx64
+                   " at %s%s%s: unseen clone %s --data %s makes it one",
+                   hello->node, f->address, n == 0 ? "" : ", which answers: ", why->text, f->address, f->r->cfg->data);
+}
+
+/* Those whose feeds may be what this folder ends with: one, if the folder says which, else all that it ever followed.
+ */
+static int ends_with(struct follower *f, struct feed_cursor out[CURSOR_NODES_MAX], struct err *err)
+{
+    uint64_t last = cursor_last(f->r->store);
+    return last != 0 ? cursor_find(f->r->store, f->reader, last, out, err)
+                     : cursor_list(f->r->store, f->reader, out, err);
+}
+
+/* A position of this primary's own feed counts only while nothing of another one was applied behind it: where it has
+ * led before, and another since, that other's position is what it has to place in its feed. Of several, whoever leads
+ * furthest; and one of which it has less than this folder is refused. */
+static int find_cursor(struct follower *f, const struct hello *hello, struct err *err)
 {
     struct feed_cursor followed[CURSOR_NODES_MAX], best = {0}, from;
     struct err why = {0};
-    int n = cursor_list(f->r->store, f->reader, followed, err);
+    bool asked = false;
+    int n = ends_with(f, followed, err);
     for (int i = 0; i < n; i++) {
-        int rc = ask_where(f, hello, &followed[i], &from, &why);
-        if (rc == 0 && (best.node == 0 || from.seq > best.seq)) {
-            best = from;
-        } else if (rc < 0 && rc != ERR_NOTFOUND) {
+        bool own = followed[i].node == hello->node;
+        int rc = own ? 0 : ask_where(f, hello, &followed[i], &from, &why);
+        if (rc < 0 && rc != ERR_NOTFOUND) {
             return err_set(err, rc, "%s", why.text);
         }
+        if (rc == 0 && (best.node == 0 || (own ? &followed[i] : &from)->seq > best.seq)) {
+            best = own ? followed[i] : from;
+            asked = !own;
+        }
     }
-    if (n < 0) {
-        return n;
+    if (n < 0 || best.node == 0) {
+        return n < 0 ? n : no_copy(f, hello, n, &why, err);
     }
-    if (best.node == 0) {
-        return err_set(
-            err, n == 0 ? ERR_INVALID : ERR_NOTFOUND,
-            "this folder is no copy of the node %016" PRIx64 " at %s%s%s: unseen clone %s --data %s makes it "
-            "one",
-            hello->node, f->address, n == 0 ? "" : ", which answers: ", why.text, f->address, f->r->cfg->data);
+    if (!asked) {
+        f->cursor = best;
+        return 0;
     }
     log_info("this replica goes on behind another primary", "primary=%s node=%016" PRIx64 " seq=%" PRIu64,
              log_quote_str(f->address), best.node, best.seq);
     return follower_go_on(f, &best, err);
-}
-
-static int find_cursor(struct follower *f, const struct hello *hello, struct err *err)
-{
-    int rc = cursor_find(f->r->store, f->reader, hello->node, &f->cursor, err);
-    return rc != 0 ? (rc < 0 ? rc : 0) : adopt(f, hello, err);
 }
 
 static int note_primary(struct follower *f, const struct hello *hello, struct err *err)

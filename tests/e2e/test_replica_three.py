@@ -148,6 +148,57 @@ def test_one_that_has_more_than_the_promoted_one_is_refused(three):
     assert say(third, "UNSEEN", "ann", "v0") == []  # nothing was thrown away
 
 
+def hand_over(old, new):
+    """The primary's place, without loss; the old one comes back as a replica."""
+    assert promote(new)["lossless"]
+    assert old.stop() == 0
+    run("rejoin", at(new), "--data", old.data)
+    old.start()
+    follows(old, new)
+
+
+def test_a_position_of_an_earlier_reign_proves_nothing(three):
+    """The third has plays of the second that the first, whom it followed before, never got."""
+    first, second, third, _ = three()
+    hand_over(first, second)
+    follows(third, second)
+    play(second, "ann", 1)
+    for replica in (first, third):
+        level(second, replica)
+    assert first.stop() == 0
+    play(second, "ann", 5, 1)
+    level(second, third)
+    second.kill()
+    assert third.stop() == 0
+    first.start()
+    promote(first, "--force")
+    third.options["replica_of"] = at(first)
+    third.start()
+    until(lambda: status(third)["follower"]["state"] == b"refused", lambda: (status(third), third.log()[-3000:]))
+    assert "5 events" in third.log() and "clone it anew" in third.log()
+    play(first, "ann", 1, 6)
+    assert say(third, "SEEN", "ann", *(f"v{i}" for i in range(7))) == [1] * 6 + [0]  # nothing was thrown away, or mixed
+    assert status(third)["follower"]["state"] == b"refused"
+
+
+def test_a_full_round_needs_no_clone(three):
+    """In its second reign the first node gives each a place by what they had last, not by what they had of its first."""
+    first, second, third, _ = three()
+    play(first, "ann", 10)
+    for i, (old, new, other) in enumerate(((first, second, third), (second, third, first), (third, first, second))):
+        level(old, new)
+        level(old, other)
+        hand_over(old, new)
+        follows(other, new)
+        went_on = [line for line in other.log().splitlines() if "goes on behind another primary" in line]
+        assert went_on and f"node={node(new).decode()}" in went_on[-1], went_on
+        play(new, "ann", 10, 10 + 10 * i)
+        for replica in (old, other):
+            level(new, replica)
+    agree(first, second, third)
+    assert say(second, "UNSEEN", "ann", *(f"v{i}" for i in range(41))) == [b"v40"]
+
+
 @pytest.mark.parametrize("forgets", ["leave", "apply"])
 def test_one_that_was_replaced_twice_comes_back(three, forgets):
     """The node that it comes to was not promoted in its place, so only tombstones tell what it has forgotten alone."""

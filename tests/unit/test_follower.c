@@ -281,15 +281,25 @@ static int64_t durable(struct fixture *x, uint64_t run)
     return next;
 }
 
-static void stand_at(struct fixture *x, uint64_t node, uint64_t run, int64_t seq)
+static void put_position(struct fixture *x, const char *source, int64_t next)
 {
     int done = 0;
-    char name[CLONE_MARK_TEXT];
-    struct store_position position = {slice_str(clone_feed_name(node, run, name)), seq};
+    struct store_position position = {slice_str(source), next};
     struct store_batch batch = {.positions = &position, .n_positions = 1, .done = batch_done, .owner = &done};
     x->f->store->ops->record(x->f->store, &batch);
     wait_flag(&done);
     assert_int_equal(batch.err.code, 0);
+}
+
+static void stand_at(struct fixture *x, uint64_t node, uint64_t run, int64_t seq)
+{
+    char name[CLONE_MARK_TEXT];
+    put_position(x, clone_feed_name(node, run, name), seq);
+}
+
+static void end_with(struct fixture *x, uint64_t node)
+{
+    put_position(x, CLONE_FOLLOWED, (int64_t)node);
 }
 
 static void become_replica(struct fixture *x)
@@ -449,6 +459,33 @@ static void it_is_refused_where_it_has_more(void **state)
     assert_int_equal(durable(x, RUN), CURSOR);
 }
 
+/* It has followed that node before, and another since. */
+static void a_place_of_an_earlier_reign_does_not_count(void **state)
+{
+    struct fixture *x = *state;
+    stop(x);
+    stand_at(x, OTHER, RUN, 7);
+    end_with(x, NODE);
+    start(x);
+    meet_another(x);
+    say(x->fd, "-LOST what this replica has last was too long ago\r\n");
+    wait_doing(x, FOLLOWER_LOST);
+    assert_int_equal(cursor_last(x->f->store), NODE);
+}
+
+/* A folder of a version that noted no last one: what can be placed further counts, and what is beyond is refused. */
+static void without_a_last_one_all_are_asked(void **state)
+{
+    struct fixture *x = *state;
+    stop(x);
+    stand_at(x, OTHER, RUN, 7);
+    start(x);
+    meet_another(x);
+    say(x->fd, "%3\r\n+node\r\n+00000000000000a2\r\n+run\r\n+00000000000000b2\r\n+seq\r\n:9\r\n");
+    assert_int_equal(hear_fetch(x).after, 9);
+    assert_int_equal(cursor_last(x->f->store), OTHER);
+}
+
 static void a_reply_that_is_no_place_is_refused(void **state)
 {
     struct fixture *x = *state;
@@ -509,6 +546,7 @@ static void a_higher_term_is_followed_and_kept(void **state)
     stop(x);
     hang_up(x);
     stand_at(x, OTHER, RUN, 7);
+    end_with(x, OTHER);
     x->says.node = OTHER;
     x->says.term = TERM + 2;
     start(x);
@@ -899,6 +937,8 @@ int main(int argc, char **argv)
         FOLLOWS(it_goes_on_where_the_new_one_says),
         FOLLOWS(it_is_lost_where_the_new_one_can_not_tell),
         FOLLOWS(it_is_refused_where_it_has_more),
+        FOLLOWS(a_place_of_an_earlier_reign_does_not_count),
+        FOLLOWS(without_a_last_one_all_are_asked),
         FOLLOWS(a_reply_that_is_no_place_is_refused),
         FOLLOWS(the_older_protocol_is_understood),
         FOLLOWS(no_hello_at_all),

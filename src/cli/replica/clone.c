@@ -154,8 +154,9 @@ static int begin(struct cloning *c, const struct store_node *self, struct err *e
     const struct store_position positions[] = {
         {slice_str(clone_mark_name(c->from.node, mark)), INT64_MIN},
         {slice_str(clone_feed_name(c->from.node, run, feed)), (int64_t)seq},
+        {slice_str(CLONE_FOLLOWED), (int64_t)c->from.node},
     };
-    if ((rc = store_wait_positions(c->store, positions, 2, err)) < 0) {
+    if ((rc = store_wait_positions(c->store, positions, 3, err)) < 0) {
         return rc;
     }
     struct store_node to = *self;

@@ -250,9 +250,10 @@ static int can_follow(struct rejoining *r, uint64_t *run, uint64_t *seq, struct 
 static int become(struct rejoining *r, bool follows, uint64_t run, uint64_t seq, struct err *err)
 {
     char name[CLONE_MARK_TEXT];
-    struct store_position position = {slice_str(clone_mark_name(r->to.node, name)), INT64_MIN};
+    struct store_position positions[] = {{slice_str(clone_mark_name(r->to.node, name)), INT64_MIN},
+                                         {slice_str(CLONE_FOLLOWED), (int64_t)r->to.node}};
     if (follows) {
-        position = (struct store_position){slice_str(clone_feed_name(r->to.node, run, name)), (int64_t)seq};
+        positions[0] = (struct store_position){slice_str(clone_feed_name(r->to.node, run, name)), (int64_t)seq};
     }
     struct store_node to = r->self;
     to.role = NODE_REPLICA;
@@ -260,7 +261,7 @@ static int become(struct rejoining *r, bool follows, uint64_t run, uint64_t seq,
     to.promoted = false;
     to.leader = r->to.node;
     snprintf(to.address, sizeof to.address, "%s", r->address); /* as it was told, with TLS or without */
-    int rc = store_wait_positions(r->store, &position, 1, err);
+    int rc = store_wait_positions(r->store, positions, 2, err);
     return rc < 0 ? rc : store_wait_node(r->store, &to, err);
 }
 
