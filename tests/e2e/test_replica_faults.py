@@ -520,3 +520,23 @@ def test_an_unseen_item_is_played_again_in_another_month(pair):
         say(server, "RING", "FLUSH")
         assert say(server, "SEEN", "u", "x") == [1]
     verify(primary, replica)
+
+
+def test_deliveries_are_in_one_order_after_a_load(pair, make_server, folder):
+    """Where nothing was flushed, and where all was."""
+    primary, replica, _ = pair(hash_seed="00112233445566aa")
+    other = make_server(clock=None, hash_seed="00112233445566aa")
+    for user in ("u", "v"):
+        say(other, "DELIVERED", user, *(f"there{i}" for i in range(7)))
+    run("export", folder / "users", "--data", other.data)
+    for user, flushing in (("u", primary), ("v", replica)):
+        say(primary, "DELIVERED", user, *(f"here{i}" for i in range(5)))
+        level(primary, replica)
+        say(flushing, "RING", "FLUSH")
+    say(primary, "DELIVERED", "u", "here6")
+    level(primary, replica)
+    run("load", folder / "users", "--data", primary.data)
+    verify(primary, replica)
+    for user in ("u", "v"):
+        for i in range(7):
+            assert say(replica, "SEEN", user, f"there{i}") == [1]

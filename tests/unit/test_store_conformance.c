@@ -975,6 +975,37 @@ static int import(struct store_fixture *f, struct slice bytes, uint8_t *verdict)
     return import.call.err.code;
 }
 
+/* What is imported is put among all deliveries that are here, whatever was moved when: c b a here, y x there. */
+static void imports_are_ranked_alike(struct store_fixture *f)
+{
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    char first[128] = "", second[128];
+    pack(&bytes, "u", SEED, NULL, 0);
+    deliver(f, "u", "a");
+    settle(f);
+    deliver(f, "u", "b");
+    deliver(f, "u", "c");
+    for (int again = 0; again < 3; again++) {
+        assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+        struct store_view view = view_of(f, "u", INT_MIN);
+        second[0] = '\0';
+        for (size_t i = 0; i < view.n_deliveries; i++) {
+            snprintf(second + strlen(second), sizeof second - strlen(second), "%.*s ", (int)view.deliveries[i].item.len,
+                     view.deliveries[i].item.data);
+        }
+        if (again == 0) {
+            snprintf(first, sizeof first, "%s", second);
+        }
+        assert_string_equal(first, second);
+        settle(f);
+    }
+    /* "y" is as new as "c", and "x" as "b": the order of two that are as new is that of their hashes. */
+    assert_true(strcmp(first, "c y b x a ") == 0 || strcmp(first, "y c b x a ") == 0 ||
+                strcmp(first, "c y x b a ") == 0 || strcmp(first, "y c x b a ") == 0);
+    buf_free(&bytes);
+}
+
 static void users_are_united(struct store_fixture *f)
 {
     struct buf bytes = {0};
@@ -1263,6 +1294,7 @@ static const struct promise {
     PROMISE(a_jump_is_doubted),
     PROMISE(the_large_are_scanned),
     PROMISE(users_are_united),
+    PROMISE(imports_are_ranked_alike),
     PROMISE(an_import_undoes_no_forget),
     PROMISE(an_import_brings_the_forgets_of_items),
     PROMISE(an_import_may_end_the_forget_of_an_item),

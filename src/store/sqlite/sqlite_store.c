@@ -436,6 +436,8 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
     thread_queue_init(&s->stager.queue);
     thread_queue_init(&s->historian.queue);
     s->figures_pin.store = s;
+    s->historian_pin.store = s;
+    s->figures_pin.next = &s->historian_pin;
     s->readers = &s->figures_pin;
 
     int result = ERR_INVALID;

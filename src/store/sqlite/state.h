@@ -171,6 +171,7 @@ struct sqlite_store {
     _Atomic int keepers;           /* readers that keep users (read/kept.h), and share history_memory */
     pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
     struct store_reader figures_pin;
+    struct store_reader historian_pin; /* of what is staged alone: it has no connection */
 
     _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits */
     _Atomic uint64_t damage_logged[64];        /* users and months whose damage was logged, see reader.c */

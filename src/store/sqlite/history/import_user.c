@@ -8,19 +8,23 @@
  *
  * Exceptions: import_exceptions.c.
  *
- * Deliveries: those of both by their rank (delivered_rank()).
+ * Deliveries: those of both by their rank (delivered_rank()), among all that are here: what is staged counts as well,
+ * though it isn't written, since whether it is merged yet must not decide about an order that stays.
  *
  * Damage: months that the other store could not read are marked, and get the same mark here. A question that needs one
  * gets the same error, until the loss is accepted.
  */
 
+#include <limits.h>
 #include <malloc.h>
+#include <string.h>
 
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
 #include "store/sqlite/history/import_work.h"
+#include "store/sqlite/read/reader.h"
 
 /* What one user may take, in memory, at least; else staging_memory. */
 enum { MEMORY_MIN = 16 * 1024 * 1024 };
@@ -273,6 +277,30 @@ static int decode_ours(struct import_work *w, struct store_delivery **list, size
     return result;
 }
 
+/* Theirs, with the ids that they get here. ours: what history has. */
+static int rank_theirs(struct import_work *w, const struct store_delivery *ours, size_t n_ours,
+                       const struct store_delivery *theirs, size_t n_theirs, const struct store_delivery **ranked)
+{
+    struct store_reader *pin = &w->s->historian_pin;
+    struct staged_out *here = &pin->out;
+    staged_out_clear(here);
+    int result = reader_staged(pin, w->user.key, w->user.user, INT_MAX, w->err);
+    if (result < 0) {
+        return result;
+    }
+    if (staged_out_add(here, ours, n_ours) < 0) {
+        return import_no_memory(w->err);
+    }
+    size_t n = delivered_last(here->deliveries, here->n_deliveries, here->deliveries_max);
+    struct store_delivery *all = arena_alloc(&w->s->historian.arena, (n + n_theirs) * sizeof *all + 1);
+    if (all == NULL) {
+        return import_no_memory(w->err);
+    }
+    delivered_rank(here->deliveries, n, theirs, n_theirs, all);
+    *ranked = all + n;
+    return 0;
+}
+
 static int plan_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
@@ -292,11 +320,20 @@ static int plan_deliveries(struct import_work *w)
     if ((result = decode_ours(w, &ours, &n_ours)) < 0) {
         return result;
     }
+    const struct store_delivery *ranked = NULL;
     struct store_delivery *all = arena_alloc(&h->arena, (n_ours + n_theirs) * sizeof *all + 1);
     if (all == NULL) {
         return import_no_memory(w->err);
     }
-    delivered_rank(ours, n_ours, theirs, n_theirs, all);
+    if ((result = rank_theirs(w, ours, n_ours, theirs, n_theirs, &ranked)) < 0) {
+        return result;
+    }
+    if (n_ours > 0) {
+        memcpy(all, ours, n_ours * sizeof *all);
+    }
+    if (n_theirs > 0) {
+        memcpy(all + n_ours, ranked, n_theirs * sizeof *all);
+    }
     w->deliveries = all;
     w->n_deliveries = delivered_last(all, n_ours + n_theirs, (size_t)config_now(w->s->cfg)->delivered_max);
     return 0;
