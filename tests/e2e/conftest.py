@@ -55,15 +55,21 @@ def run(*args, check=True, **kwargs):
 
 
 
-def until(wanted, said=lambda: ""):
+def until(wanted, said=lambda: "", patience=PATIENCE):
     """What wanted() answers once that is something. It is asked soon first, then less often. This is the only place that
     gives up, and none waits for long but to fail: an assert in wanted() ends it sooner."""
-    deadline, pause = time.monotonic() + PATIENCE, 0.001
+    deadline, seconds = time.monotonic() + patience, 0.001
     while not (got := wanted()):
         assert time.monotonic() < deadline, said()
-        time.sleep(pause)
-        pause = min(1.5 * pause, 0.05)
+        time.sleep(seconds)
+        seconds = min(1.5 * seconds, 0.05)
     return got
+
+
+def pause(seconds, why):
+    """Real time passes, for what has no test clock; why says what that is. test_rules.py counts who does."""
+    assert why
+    time.sleep(seconds)
 
 
 SECTIONS = ("legacy_", "kafka_", "registry_", "replica_", "front_")
@@ -174,9 +180,7 @@ class Server:
 
     def log(self):
         """All that was logged before what this test was last answered: its thread sleeps only where nothing waits."""
-        deadline = time.monotonic() + PATIENCE
-        while self.alive() and self.log_thread_works() and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: not self.alive() or not self.log_thread_works())
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def log_thread_works(self):

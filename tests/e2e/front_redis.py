@@ -1,9 +1,8 @@
 """The Redis in front: a real redis-server on a port of its own, what tests ask of it, and of the server behind it."""
 import contextlib
 import shutil
-import time
 
-from conftest import free_port, in_time
+from conftest import free_port, in_time, pause
 from old_redis import OldRedis, wait
 from partition import Wire
 from resp import RespError, flat
@@ -47,7 +46,7 @@ class SlowWire(Wire):
     delay = 0
 
     def carry(self, sock, to, pair):
-        time.sleep(self.delay)
+        pause(self.delay, "a slow network")
         super().carry(sock, to, pair)
 
 
@@ -61,7 +60,7 @@ class TrickleWire(Wire):
             return
         try:
             to.sendall(sock.recv(1) or self.closed())
-            time.sleep(self.pause / len(self.pairs))
+            pause(self.pause / len(self.pairs), "a slow network")
         except OSError:
             self.end(pair)
             self.pairs.remove(pair)

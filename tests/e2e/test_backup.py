@@ -64,12 +64,10 @@ def test_copies_under_load(folder):
     try:
         for t in threads:
             t.start()
-        while "month begins to be sealed" not in server.log() and any(t.is_alive() for t in threads):
-            time.sleep(0.01)
+        until(lambda: "month begins to be sealed" in server.log() or not any(t.is_alive() for t in threads), server.log)
         for i in range(3):
             goal = ledger.acknowledged + 2000
-            while ledger.acknowledged < goal and any(t.is_alive() for t in threads):
-                time.sleep(0.001)
+            until(lambda: ledger.acknowledged >= goal or not any(t.is_alive() for t in threads), server.log)
             before = snapshot(ledger)
             copy = folder / f"copy{i}"
             report = json.loads(run("backup", copy, "--data", server.data, "--json").stdout)

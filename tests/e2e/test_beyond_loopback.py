@@ -409,14 +409,14 @@ def test_a_reader_as_front_has_it(folder, network, monkeypatch, secret):
     command = line.removeprefix("$ unseen ").replace("/etc/unseen/password", str(secret)).split()
     process = subprocess.Popen([UNSEEN, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while True:
+        def listens():
             assert process.poll() is None
             try:
-                c = Client((V4, 7979))
-                break
+                return Client((V4, 7979))
             except ConnectionRefusedError:
-                time.sleep(0.01)
-        with c, pytest.raises(RespError, match="^NOAUTH"):
+                return None
+
+        with until(listens) as c, pytest.raises(RespError, match="^NOAUTH"):
             c.command("SEEN", "u", "a")
         with Client((V4, 7979)) as c:
             assert c.command("AUTH", "geheim") == b"OK"

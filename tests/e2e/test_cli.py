@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import DAY, PATIENCE, REPO, START, UNSEEN, run
+from conftest import DAY, PATIENCE, REPO, START, UNSEEN, pause, run
 from resp import RespError
 
 COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "clone", "rejoin", "replica", "front", "version", "help"]
@@ -216,7 +216,7 @@ def test_import_from_a_pipe_that_trickles(server, pipe):
     with server.client() as c:
         def one_more():
             feed(p, tsv([(START - 1000, "u", "a")]).encode())
-            time.sleep(0.05)  # the pace at which they come
+            pause(0.05, "the pace at which they come")
             return not c.command("UNSEEN", "u", "a")
 
         until(p, one_more)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import HOUR, Server
+from conftest import HOUR, Server, until
 from resp import Closed, encode
 
 CYCLES = int(os.environ.get("UNSEEN_CRASH_CYCLES", "10"))
@@ -115,8 +115,7 @@ def test_kill_under_load(folder):
                 t.start()
             # The load decides when it is time, so that a slow machine is not killed before it did anything.
             goal = before + rng.randint(1, 2500)
-            while ledger.acknowledged < goal and any(t.is_alive() for t in threads):
-                time.sleep(0.001)
+            until(lambda: ledger.acknowledged >= goal or not any(t.is_alive() for t in threads), server.log)
             server.kill()
             stop.set()
             for t in threads:

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, PATIENCE, REPO, run, until
+from conftest import BUILD, PATIENCE, REPO, pause, run, until
 from old_redis import wait
 from resp import Client, Closed, RespError, encode
 from standstill import freeze, thaw
@@ -60,9 +60,7 @@ def alone(server):
     while True:
         try:
             c = Client(server.address)
-            while b"connected_clients:1\r\n" not in c.command("INFO", "clients"):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: b"connected_clients:1\r\n" in c.command("INFO", "clients"))
             return c
         except (RespError, Closed, OSError):
             assert time.monotonic() < deadline
@@ -632,7 +630,7 @@ def test_a_stop_is_no_alarm(make_server, monkeypatch):
         assert a.good("GET", "/healthz") == {"alive": True}
         freeze(server.process)
         a.http.request("GET", "/healthz")  # the first thing that it sees
-        time.sleep(5)
+        pause(5, "longer than a server that stands still may be silent")
         thaw(server.process)
         answer = a.http.getresponse()
         assert answer.status == 200 and json.load(answer) == {"alive": True}

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, REPO, UNSEEN, free_port, http_url
+from conftest import PATIENCE, REPO, UNSEEN, free_port, http_url, until
 
 
 def test_consul_asks_what_there_is(make_server):
@@ -77,15 +77,11 @@ def start_haproxy(folder, server, other):
     return redis, questions, web, certificate, process
 
 
-def until(command, wanted):
+def says(command, wanted):
     """Until it says what is wanted: HAProxy may still be starting."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        done = subprocess.run(command, capture_output=True, text=True)
-        if re.search(wanted, done.stdout) or time.monotonic() > deadline:
-            assert re.search(wanted, done.stdout), done
-            return
-        time.sleep(0.05)
+    said = []
+    until(lambda: said.append(subprocess.run(command, capture_output=True, text=True)) or
+          re.search(wanted, said[-1].stdout), lambda: said[-1])
 
 
 def redis_cli(port, certificate):
@@ -96,13 +92,13 @@ def redis_cli(port, certificate):
 def test_tls_in_front(make_server, haproxy):
     redis, _, web, certificate = haproxy(make_server(http="127.0.0.1:0", requirepass="secret"))
     cli = redis_cli(redis, certificate)
-    until([*cli, "PLAYED", "u", "a"], "^1$")
-    until([*cli, "UNSEEN", "u", "a", "b"], "^b$")
+    says([*cli, "PLAYED", "u", "a"], "^1$")
+    says([*cli, "UNSEEN", "u", "a", "b"], "^b$")
     curl = ["curl", "-s", "--cacert", certificate, "-H", "Authorization: Bearer secret"]
     base = f"https://localhost:{web}"
-    until([*curl, f"{base}/readyz"], '^{"ready":true}$')
-    until([*curl, "--json", '{"user": "u", "items": ["a", "b"]}', f"{base}/v1/unseen"], r'^{"items":\["b"\]}$')
-    until([*curl, "-o", "/dev/null", "-w", "%{http_code}", f"{base}/metrics"], "^403$")
+    says([*curl, f"{base}/readyz"], '^{"ready":true}$')
+    says([*curl, "--json", '{"user": "u", "items": ["a", "b"]}', f"{base}/v1/unseen"], r'^{"items":\["b"\]}$')
+    says([*curl, "-o", "/dev/null", "-w", "%{http_code}", f"{base}/metrics"], "^403$")
 
 
 def test_writes_go_to_the_primary(make_server, haproxy, folder):
@@ -118,18 +114,18 @@ def test_writes_go_to_the_primary(make_server, haproxy, folder):
     replica.start()
     redis, questions, web, certificate = haproxy(primary, replica)
     write, ask = redis_cli(redis, certificate), redis_cli(questions, certificate)
-    until([*write, "PLAYED", "u", "a"], "^1$")
-    until([*ask, "SEEN", "u", "a"], "^1$")
+    says([*write, "PLAYED", "u", "a"], "^1$")
+    says([*ask, "SEEN", "u", "a"], "^1$")
     roles = set()
     deadline = time.monotonic() + PATIENCE
     while roles != {"master", "slave"} and time.monotonic() < deadline:
         roles.add(subprocess.run([*ask, "ROLE"], capture_output=True, text=True).stdout.split("\n")[0])
     assert roles == {"master", "slave"}
-    until([*write, "ROLE"], "^master")
+    says([*write, "ROLE"], "^master")
     primary.kill()
     subprocess.run([UNSEEN, "promote", "--to", f"127.0.0.1:{replica.port}"], env=env, check=True, capture_output=True)
-    until([*write, "PLAYED", "u", "b"], "^1$")
-    until([*ask, "SEEN", "u", "b"], "^1$")
+    says([*write, "PLAYED", "u", "b"], "^1$")
+    says([*ask, "SEEN", "u", "b"], "^1$")
     curl = ["curl", "-s", "--cacert", certificate, "-H", "Authorization: Bearer secret"]
-    until([*curl, "--json", '{"user": "u", "items": ["c"]}', f"https://localhost:{web}/v1/played"], r"1")
+    says([*curl, "--json", '{"user": "u", "items": ["c"]}', f"https://localhost:{web}/v1/played"], r"1")
     assert replica.client().command("AUTH", "secret") == b"OK"

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, http_url, is_late, peak_memory, run
+from conftest import DAY, HOUR, PATIENCE, START, http_url, is_late, pause, peak_memory, run
 from front_redis import (COMPARED, FrontRedis, LosingWire, MeasuringWire, SlowWire, TrickleWire, by_front, figures,
                          front, frozen, last_seq, reconcile, said, unseen, unseen_in_time, wait_in_step, wait_state, won)
 from old_cluster import Node
@@ -1027,7 +1027,7 @@ def test_fenced_for_good(fronted, redis, how):
         if how == "kill":
             redis.kill()
             wait_state(second, "waiting")
-            time.sleep(1)  # as long as both try again and again
+            pause(1, "both try again and again")
             redis.start()
         else:
             redis.ask("FLUSHALL")

@@ -19,7 +19,7 @@ import urllib.request
 import jsonschema
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, REPO, START, free_port, run
+from conftest import DAY, HOUR, REPO, START, free_port, run, until
 from test_accounts import account
 from test_replica import make_follower
 
@@ -75,17 +75,17 @@ def shown(browser, selector, of="e.innerText"):
 
 def wait(what, browser=None):
     """Until it is true; what the page shows may be replaced while it is read."""
-    deadline = time.monotonic() + PATIENCE
-    last = None
-    while time.monotonic() < deadline:
+    last = []
+
+    def good():
         try:
-            if what():
-                return
+            return what()
         except Exception as e:  # an element that has just been replaced
-            last = e
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {last}; the page says:\n"
-                         + (browser.find_element(By.TAG_NAME, "body").text if browser else ""))
+            last[:] = [e]
+            return False
+
+    until(good, lambda: f"never came: {last}; the page says:\n"
+          + (browser.find_element(By.TAG_NAME, "body").text if browser else ""))
 
 
 def slot_row(browser, slot):

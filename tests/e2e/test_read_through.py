@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import DAY, START, http_url, until
+from conftest import DAY, START, http_url, pause, until
 from old_redis import PATIENT, REDIS, OldRedis
 from resp import Closed, encode
 from standstill import freeze, thaw
@@ -448,14 +448,14 @@ def test_an_idle_connection_that_ends(make_server, make_old):
     with redis.client() as c:
         zadd(c, "played:u", [(START, "a")])
     server = make_noted(make_server, redis, "u", workers=1)
-    time.sleep(1.1)  # an idle second makes it a good connection
+    pause(1.1, "an idle second makes it a good connection")
     with server.client() as c, redis.client() as r:
         assert ask(c, "u", "a") == []
         for _ in range(2):
             before = calls(redis)["zmscore"]
             r.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             until(lambda: calls(redis)["zmscore"] > before)
-            time.sleep(1.1)
+            pause(1.1, "the same")
         assert ask(c, "u", "a") == []
     assert "read-through waits" not in server.log()
 

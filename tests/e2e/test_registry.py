@@ -6,12 +6,11 @@ import signal
 import ssl
 import subprocess
 import threading
-import time
 import urllib.parse
 
 import pytest
 
-from conftest import PATIENCE, REPO, Server, free_port, run, until
+from conftest import PATIENCE, REPO, Server, free_port, pause, run, until
 
 CURL = json.loads(run("version", "--json").stdout)["libcurl"] != "none"
 pytestmark = pytest.mark.skipif(not CURL, reason="built without libcurl")
@@ -52,7 +51,7 @@ class Agent:
                     agent.asked.append((self.command, self.path, status))
                     agent.changed.notify_all()
                 while agent.hangs.is_set():
-                    time.sleep(0.01)
+                    pause(0.01, "an agent that hangs")
                 data = text.encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

@@ -1,4 +1,5 @@
 """The checks of scripts/test can see red."""
+import re
 import shutil
 import subprocess
 
@@ -101,3 +102,15 @@ def test_the_format_check_is_seen(folder):
     (folder / "bad.c").write_text("int  f( void ){return 1;}\n")
     done = subprocess.run(["clang-format", "--dry-run", "--Werror", str(folder / "bad.c")], capture_output=True)
     assert done.returncode != 0
+
+
+def test_few_tests_wait_for_real_time():
+    """A poll is until(), and what else must pass time is pause(), with its reason: both of conftest.py."""
+    pauses, sleeps = [], set()
+    for path in [*(REPO / "tests/e2e").glob("*.py"), *(REPO / "tests/integration").glob("*.py")]:
+        text = path.read_text()
+        pauses += re.findall(r"""(?:end_to_end\.|^ +)pause\(.*, "(.*)"\)$""", text, re.MULTILINE)
+        if re.search(r"\btime\.sleep\(", text):
+            sleeps.add(f"{path.parent.name}/{path.name}")
+    assert sleeps == {"e2e/conftest.py", "e2e/standstill.py"}
+    assert 15 <= len(pauses) <= 20, pauses

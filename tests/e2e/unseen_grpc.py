@@ -11,11 +11,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 import pytest
 
-from conftest import PATIENCE, REPO
+from conftest import PATIENCE, REPO, until
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 if shutil.which("protoc") is None:
@@ -41,13 +40,12 @@ def messages():
 
 def grpc_address(server):
     """As the log says; of a server that was started again, the last one."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = re.findall(r'listening address="grpc://([^"]*)"', server.log())
-        if len(found) == server.log().count(" unseen version="):
-            return found[-1]
-        time.sleep(0.01)
-    raise AssertionError(server.log())
+    def found():
+        log = server.log()
+        addresses = re.findall(r'listening address="grpc://([^"]*)"', log)
+        return addresses[-1] if len(addresses) == log.count(" unseen version=") else None
+
+    return until(found, server.log)
 
 
 class Grpc:

@@ -11,13 +11,13 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import rados
 
 from ports import free_port
+from conftest import end_to_end
 from standstill import freeze, thaw
 
 PATIENCE = 120
@@ -189,11 +189,7 @@ class Cluster:
         return json.loads(out) if out.strip().startswith((b"{", b"[")) else out.decode()
 
     def until(self, wanted, what):
-        deadline = time.monotonic() + PATIENCE
-        while not (got := wanted()):
-            assert time.monotonic() < deadline, (what, self.states(), self.log("mon.a"))
-            time.sleep(0.05)
-        return got
+        return end_to_end.until(wanted, lambda: (what, self.states(), self.log("mon.a")))
 
     def states(self):
         """Of each OSD, such as {"exists", "up"}."""

@@ -2,10 +2,10 @@
 import base64
 import json
 import subprocess
-import time
 import urllib.error
 import urllib.request
 
+from conftest import end_to_end
 from standstill import freeze, thaw
 
 PATIENCE = 120
@@ -40,11 +40,11 @@ class Consul:
         return found and (found[0].get("Session"), json.loads(base64.b64decode(found[0]["Value"])))
 
     def until(self, condition, patience=PATIENCE):
-        deadline = time.monotonic() + patience
-        while not (result := condition()):
-            assert self.process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-        return result
+        def wanted():
+            assert self.process.poll() is None
+            return condition()
+
+        return end_to_end.until(wanted, patience=patience)
 
     def freeze(self):
         freeze(self.process)

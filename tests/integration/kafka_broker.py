@@ -9,9 +9,9 @@ import pathlib
 import socket
 import subprocess
 import threading
-import time
 import uuid
 
+from conftest import end_to_end
 from ports import free_port
 
 CLUSTER = base64.urlsafe_b64encode(uuid.UUID(int=0x5eed << 64 | 1).bytes).decode().rstrip("=")
@@ -101,14 +101,16 @@ class Broker:
     def start(self):
         self.spawn()
         host, port = self.plain.split(":")
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+
+        def listens():
             assert self.process.poll() is None, self.log()[-8000:]
             try:
                 socket.create_connection((host, int(port)), 1).close()
-                break
+                return True
             except OSError:
-                time.sleep(0.05)
+                return False
+
+        end_to_end.until(listens, self.log)
         if self.node and self.helper is None:
             self.helper = subprocess.Popen([*self.node, self.plain], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                            text=True)

@@ -1,6 +1,5 @@
 """What tests with a broker of Kafka stand on: the broker, topics, and servers that read them."""
 import itertools
-import time
 
 import pytest
 
@@ -98,15 +97,11 @@ def reader(folder, broker):
 
 
 def until(true, *servers, what="", patience=PATIENCE):
-    deadline = time.monotonic() + patience
-    while True:
-        found = true()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            states = "\n".join(f"{server.kafka()}\n{server.log()[-6000:]}" for server in servers if server.alive())
-            raise AssertionError(f"{what or true} is not so\n{states}")
-        time.sleep(0.05)
+    def said():
+        states = "\n".join(f"{server.kafka()}\n{server.log()[-6000:]}" for server in servers if server.alive())
+        return f"{what or true} is not so\n{states}"
+
+    return end_to_end.until(true, said, patience)
 
 
 def read_all(broker, topic, *servers):

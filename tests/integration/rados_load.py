@@ -212,7 +212,7 @@ class Load:
         except (Gone, Closed, OSError):
             if link in links:
                 links.pop(link).close()
-            time.sleep(0.02)  # a node that is being started again
+            end_to_end.pause(0.02, "a node that is being started again")
         return None
 
     def write(self, links, node, user, chance):
@@ -263,10 +263,9 @@ class Load:
 
     def wait(self, n, patience=60):
         """Until so many more writes were acknowledged."""
-        wanted, deadline = self.count() + n, time.monotonic() + patience
-        while self.count() < wanted and not self.problems:
-            assert time.monotonic() < deadline, (self.count(), wanted, self.words)
-            time.sleep(0.02)
+        wanted = self.count() + n
+        end_to_end.until(lambda: self.count() >= wanted or self.problems, lambda: (self.count(), wanted, self.words),
+                         patience)
         self.check_problems()
 
     def check_problems(self):

@@ -126,9 +126,9 @@ def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
 def test_of_two_primaries_one_takes_writes(make_server, agent):
     a, b = primary(make_server, agent, "two"), primary(make_server, agent, "two")
     agent.until(lambda: (refusal(a) is None) + (refusal(b) is None) == 1)
-    for _ in range(100):  # renewals go on meanwhile
+    for _ in range(100):
         assert (refusal(a) is None) + (refusal(b) is None) <= 1
-        time.sleep(0.05)
+        end_to_end.pause(0.05, "renewals go on meanwhile")
 
 
 def follower(make_server, first, tmp_path, options):

@@ -148,12 +148,12 @@ def test_killed_again_and_again(broker, reader):
         loading = threading.Thread(target=broker.flood, args=(topic, "u", users, n, sent))
         loading.start()
         sent += n
-        time.sleep(luck.random() * 0.3)  # any moment will do
+        end_to_end.pause(luck.random() * 0.3, "any moment will do")
         if cycle % 3 != 1:
             server.kill()
         if cycle % 3 != 0:
             broker.kill()
-            time.sleep(luck.random() * 0.3)
+            end_to_end.pause(luck.random() * 0.3, "a broker that is away")
             broker.start()
         if not server.alive():
             server.start()
@@ -263,11 +263,11 @@ def test_a_server_that_takes_nothing_stays_a_member(broker, topic, reader):
     broker.flood(topic, "u", 10, 5000)
     until(lambda: server.kafka()["state"] == b"paused", server)
     began = time.monotonic()
-    while time.monotonic() < began + 8:  # longer than a member may be silent, or not poll
+    while time.monotonic() < began + 8:
         state = server.kafka()
         assert (state["state"], state["rebalances"]) == (b"paused", rebalances), state
         assert broker.members(group) == 1
-        time.sleep(0.5)
+        end_to_end.pause(0.5, "longer in all than a member may be silent")
     assert state["cause"] != b"" and server.command("UNSEEN", "u1", "a") == []
     reload(server, min_free="0")
     read_all(broker, topic, server)
@@ -419,9 +419,9 @@ def test_a_poisoned_partition(broker, topic, reader, folder):
 @pytest.mark.parametrize("kind", ["latest", "unix_ms"])
 def test_start(broker, topic, reader, kind):
     broker.send(topic, [play("u1", "old")])
-    time.sleep(0.05)
+    end_to_end.pause(0.05, "a broker's clock")
     at = now_ms()
-    time.sleep(0.05)
+    end_to_end.pause(0.05, "the same")
     if kind == "unix_ms":
         broker.send(topic, [play("u1", "new")])
     server = reader(topic, kafka_start="latest" if kind == "latest" else at)

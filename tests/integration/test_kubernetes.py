@@ -5,7 +5,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import time
 
 import pytest
 import yaml
@@ -111,11 +110,9 @@ def test_volumes_become_what_they_should(script, make_server, folder):
     done = script("unseen-1", second.data, others)
     assert done.returncode == 0 and "going on at" in done.stdout, done
     second.start()  # it knows whom it follows
-    deadline = time.monotonic() + end_to_end.PATIENCE
     with second.client() as link:
-        while b"in step" not in link.command("REPLICA", "STATUS")[-1]:  # the last field: whom it follows, and how
-            assert time.monotonic() < deadline, (link.command("ROLE"), second.log())
-            time.sleep(0.01)
+        end_to_end.until(lambda: b"in step" in link.command("REPLICA", "STATUS")[-1],  # whom it follows, and how
+                         lambda: (link.command("ROLE"), second.log()))
         assert link.command("ROLE")[0] == b"slave"
     others["unseen-1"] = f"127.0.0.1:{second.port}"
     first.kill()

@@ -24,11 +24,7 @@ NIGHTS = 30  # of December: enough for all users
 
 
 def until(wanted, what, patience=PATIENCE):
-    deadline = time.monotonic() + patience
-    while not (got := wanted()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return got
+    return end_to_end.until(wanted, lambda: what, patience)
 
 
 def init(cluster, pool=POOL, *more, check=True):
@@ -276,7 +272,7 @@ def test_a_node_is_killed_in_a_merge(setting, load):
         try:
             with a.client() as link:
                 link.send(encode("PLAYED", name, "one more"))  # the 64th
-                time.sleep(0.2)
+                end_to_end.pause(0.2, "a write on its way to an OSD that stands still")
                 a.kill()
         finally:
             cluster.osds[number].thaw()

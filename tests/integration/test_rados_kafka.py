@@ -9,7 +9,6 @@ import pathlib
 import random
 import tempfile
 import threading
-import time
 
 import pytest
 
@@ -79,7 +78,7 @@ class Flood:
             while not self.ends.is_set():
                 self.broker.flood(self.topic, self.name, USERS, 200, self.sent)
                 self.sent += 200
-                time.sleep(self.pause)
+                end_to_end.pause(self.pause, "the pace at which they come")
         except Exception as e:  # pylint: disable=broad-except
             self.failed.append(e)
 
@@ -144,9 +143,9 @@ def test_nodes_are_killed_and_join_again(broker, readers):  # noqa: F811
             node, other = nodes[cycle % 2], nodes[(cycle + 1) % 2]
             before = other.kafka()["messages"]
             until(lambda other=other, before=before: other.kafka()["messages"] > before, *nodes)
-            time.sleep(luck.random() * 0.5)  # any moment will do
+            end_to_end.pause(luck.random() * 0.5, "any moment will do")
             node.kill()
-            time.sleep(luck.random() * 4)  # before or after the others have its partitions
+            end_to_end.pause(luck.random() * 4, "before or after the others have its partitions")
             node.start()
     finally:
         flood.stop()

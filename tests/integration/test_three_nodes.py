@@ -4,7 +4,6 @@ back."""
 import os
 import random
 import shutil
-import time
 
 import pytest
 
@@ -61,11 +60,7 @@ class Group:
         return [self.story, *[(node.name, node.log()[-2000:]) for node in self.nodes]]
 
     def until(self, wanted):
-        deadline = time.monotonic() + PATIENCE
-        while not (got := wanted()):
-            assert time.monotonic() < deadline, self.told()
-            time.sleep(0.02)
-        return got
+        return end_to_end.until(wanted, self.told)
 
     # --- what clients do ---
 
