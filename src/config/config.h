@@ -57,6 +57,7 @@ enum config_kafka_key { KAFKA_KEY_NONE, KAFKA_KEY_USER };
 enum config_kafka_time { KAFKA_TIME_MS, KAFKA_TIME_S, KAFKA_TIME_ISO };
 
 enum config_ack { ACK_LOCAL, ACK_REPLICA, ACK_REPLICA_STRICT };
+enum config_start { START_AT_ONCE, START_WHEN_HEARD };
 enum config_failover { FAILOVER_NO, FAILOVER_IN_STEP, FAILOVER_LOSSY };
 enum config_registry_check { REGISTRY_CHECK_TTL, REGISTRY_CHECK_GRPC };
 
@@ -178,6 +179,7 @@ struct config {
     int64_t replica_ack;                     /* enum config_ack */
     int64_t replica_ack_timeout_ms;
     int64_t replica_max_age_ms; /* 0: none */
+    int64_t replica_start;      /* enum config_start */
     int64_t replica_failover;   /* enum config_failover */
     int64_t replica_hedge;      /* 0 no, 1 yes */
     int64_t feed_max;           /* bytes that may wait for a replica, or the front */

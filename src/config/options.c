@@ -40,6 +40,7 @@ static const char *const kafka_prefix_words[] = {"none", "confluent", NULL};
 static const char *const kafka_key_words[] = {"none", "user", NULL};
 static const char *const kafka_time_words[] = {"ms", "s", "iso", NULL};
 static const char *const replica_ack_words[] = {"local", "replica", "replica-strict", NULL};
+static const char *const replica_start_words[] = {"at-once", "when-heard", NULL};
 static const char *const replica_failover_words[] = {"no", "in-step", "lossy", NULL};
 static const char *const registry_check_words[] = {"ttl", "grpc", NULL}; /* the order of the enum */
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};

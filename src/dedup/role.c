@@ -23,6 +23,7 @@ struct role {
     bool done; /* the change under way is */
     struct store_node now;
     char held[WHY_TEXT]; /* "": writes are not held */
+    char held_start[WHY_TEXT];
     atomic_bool refuses; /* held, or not a primary */
     _Atomic int64_t hold_at_ms;
     atomic_int role; /* enum node_role */
@@ -103,12 +104,18 @@ static int check_start(const struct config *cfg, struct store *store, const stru
     }
 }
 
+/* With the lock. */
+static void note_refuses(struct role *r)
+{
+    atomic_store(&r->refuses, r->now.role != NODE_PRIMARY || r->held[0] != '\0' || r->held_start[0] != '\0');
+}
+
 static void take(struct role *r, const struct store_node *node)
 {
     pthread_mutex_lock(&r->lock);
     r->now = *node;
     atomic_store(&r->role, (int)node->role);
-    atomic_store(&r->refuses, node->role != NODE_PRIMARY || r->held[0] != '\0');
+    note_refuses(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -205,7 +212,7 @@ int role_may_write(const struct role *r, struct err *err)
     char held[WHY_TEXT];
     role_look(r, &node);
     pthread_mutex_lock((pthread_mutex_t *)&r->lock);
-    memcpy(held, r->held, sizeof held);
+    memcpy(held, r->held[0] != '\0' ? r->held : r->held_start, sizeof held);
     pthread_mutex_unlock((pthread_mutex_t *)&r->lock);
     const char *address = node.address[0] != '\0' ? node.address : node.role == NODE_REPLICA ? r->of : "";
     if (node.role == NODE_PRIMARY || r->store == NULL) {
@@ -226,12 +233,22 @@ int role_may_write(const struct role *r, struct err *err)
     return err_set(err, ERR_REPLICA, "You can't write against a read only replica: %s takes writes", address);
 }
 
-void role_hold(struct role *r, const char *why)
+static void hold(struct role *r, char held[WHY_TEXT], const char *why)
 {
     pthread_mutex_lock(&r->lock);
-    snprintf(r->held, sizeof r->held, "%s", why != NULL ? why : "");
-    atomic_store(&r->refuses, r->now.role != NODE_PRIMARY || r->held[0] != '\0');
+    snprintf(held, WHY_TEXT, "%s", why != NULL ? why : "");
+    note_refuses(r);
     pthread_mutex_unlock(&r->lock);
+}
+
+void role_hold(struct role *r, const char *why)
+{
+    hold(r, r->held, why);
+}
+
+void role_hold_start(struct role *r, const char *why)
+{
+    hold(r, r->held_start, why);
 }
 
 void role_hold_at(struct role *r, int64_t mono_ms)

@@ -28,6 +28,8 @@ bool role_is_primary(const struct role *r); /* NULL: it is */
 
 /* A hold on writes beside the role (a lease that has ended): ERR_REPLICA with that text, until released (NULL). */
 void role_hold(struct role *r, const char *why);
+/* A second one, for a primary that doesn't know yet whether it was replaced. Each ends by itself alone. */
+void role_hold_start(struct role *r, const char *why);
 /* The same by itself, at that moment of clock_mono_ms(): whoever would hold may not be heard of by then. 0: never. */
 void role_hold_at(struct role *r, int64_t mono_ms);
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,8 @@ struct changer {
     bool look; /* others may be known now who were not */
     struct change *first, **end;
 
+    _Atomic bool unheard;
+    bool told;          /* the thread's own: that it is unheard */
     struct peers peers; /* the thread's own: whom to tell of this node's term */
 };
 
@@ -149,6 +152,61 @@ static struct peer peer_at(const struct changer *c, uint64_t node, const char *a
     return peer;
 }
 
+/* --- whether this primary was replaced while it was away --- */
+
+bool changer_is_unheard(const struct changer *c)
+{
+    return atomic_load(&((struct changer *)c)->unheard);
+}
+
+void changer_heard(struct changer *c)
+{
+    if (atomic_exchange(&c->unheard, false)) {
+        role_hold_start(c->r->dedup->role, NULL);
+        log_info("another node or the lock has answered: this primary was not replaced, as far as that knows", "");
+    }
+}
+
+static void hold_unheard(struct changer *c)
+{
+    bool holds = config_now(c->r->cfg)->replica_start == START_WHEN_HEARD;
+    role_hold_start(c->r->dedup->role,
+                    holds ? "this node was the primary, and none of those that it has met has answered "
+                            "since the start (start = when-heard)"
+                          : NULL);
+}
+
+static void begin_unheard(struct changer *c)
+{
+    struct store_node now;
+    role_look(c->r->dedup->role, &now);
+    if (now.role == NODE_PRIMARY && c->peers.n > 0) {
+        atomic_store(&c->unheard, true);
+        hold_unheard(c);
+    }
+}
+
+/* Any answer will do: one that has met a higher term has fenced this node by then. */
+static void ask_whether_replaced(struct changer *c)
+{
+    struct store_node now;
+    role_look(c->r->dedup->role, &now);
+    for (int i = 0; i < c->peers.n && changer_is_unheard(c) && !is_waited_for(c); i++) {
+        if (now.role != NODE_PRIMARY || tell(c, c->peers.list[i].address, now.term)) {
+            changer_heard(c);
+        }
+    }
+    if (changer_is_unheard(c)) {
+        hold_unheard(c); /* the option may have changed */
+        if (!c->told) {
+            log_warn("this primary can't know whether it was replaced: no node that it has met answers",
+                     "term=%" PRIu64 " peers=%d writes=%s", now.term, c->peers.n,
+                     config_now(c->r->cfg)->replica_start == START_WHEN_HEARD ? "refused" : "taken");
+            c->told = true;
+        }
+    }
+}
+
 /* Of a replica: the primary, and who else follows it. */
 static void note_primary(struct changer *c, const struct store_node *now)
 {
@@ -171,6 +229,9 @@ static void note_replicas(struct changer *c)
         struct peer peer = peer_at(c, replicas[i].node, replicas[i].address);
         peer.heard = replicas[i].heard;
         note_peer(c, &peer);
+        if (peer.heard > 0) {
+            changer_heard(c);
+        }
     }
 }
 
@@ -362,6 +423,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     }
     ch->waited_ms = (clock_figures_us() - began_us) / 1000;
     if (rc == 0) {
+        changer_heard(c); /* there is nobody to replace it yet */
         log_warn("this node is the primary now", "was=%s lossless=%d waited_ms=%" PRId64 " applied=%" PRIu64,
                  log_quote_str(ch->was), ch->lossless, ch->waited_ms, f.applied);
     }
@@ -479,6 +541,7 @@ static void *changer_main(void *arg)
             carry_out(c, ch);
         } else {
             note_peers(c);
+            ask_whether_replaced(c);
             herald(c);
         }
         heartbeat_now(&c->heartbeat);
@@ -512,6 +575,7 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err)
             reach_name(&r->reach, c->peers.list[i].address);
         }
     }
+    begin_unheard(c);
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

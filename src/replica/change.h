@@ -61,6 +61,11 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err);
 void changer_stop(struct changer *c); /* what waits is answered: ERR_CLOSED. NULL is fine */
 void changer_free(struct changer *c);
 
+/* Any thread: whether this node is a primary that was started again, and can't know whether it was replaced: no node
+ * that it has met has answered yet, nor the lock (changer_heard()). With start = when-heard it takes no writes then. */
+bool changer_is_unheard(const struct changer *c);
+void changer_heard(struct changer *c);
+
 /* Any thread: another node may have been met. It is written down without delay. */
 void changer_look(struct changer *c);
 

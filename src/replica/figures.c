@@ -1,6 +1,7 @@
 #include "replica/figures.h"
 
 #include "dedup/role.h"
+#include "replica/change.h"
 #include "replica/feeder.h"
 #include "replica/follower.h"
 #include "replica/replica.h"
@@ -10,6 +11,7 @@ struct look {
     struct ack_state ack;
     struct follower_state follower;
     uint64_t replicas, connected, lost, behind, behind_ms, clock_apart_ms;
+    bool unheard;
     uint64_t durable; /* of the one that is furthest behind */
 };
 
@@ -44,6 +46,7 @@ static void look(const struct dedup *d, struct look *l)
     const struct replica *r = d->replica;
     *l = (struct look){.ack = {.mode = ACK_LOCAL}, .follower = {.doing = FOLLOWER_OFF, .age_ms = -1}};
     role_look(d->role, &l->node);
+    l->unheard = r != NULL && r->changer != NULL && changer_is_unheard(r->changer);
     if (r != NULL && r->ack != NULL) {
         ack_look(r->ack, &l->ack);
     }
@@ -72,6 +75,9 @@ void replica_figures_each(const struct dedup *d, figure_visit *visit, void *arg)
         {{"replica_role", "role", FIGURE_GAUGE, "0: a primary; 1: a replica; 2: fenced, since another has taken over."},
          (uint64_t)l.node.role},
         {{"replica_term", "term", FIGURE_GAUGE, "The term of promotions; the highest one holds."}, l.node.term},
+        {{"replica_unheard", "replica_unheard", FIGURE_GAUGE,
+          "1 while a primary that was started again can't know whether it was replaced: no other node has answered."},
+         l.unheard},
         {{"replica_enlisted", "replica_enlisted", FIGURE_GAUGE, "Replicas that this primary keeps events for."},
          l.replicas},
         {{"replica_connected", "replica_connected", FIGURE_GAUGE, "Of these, replicas that fetch."}, l.connected},

@@ -128,7 +128,8 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
         return resp_client_refuse_err(s, &err);
     }
     role_look(r->dedup->role, &now);
-    feeder_tell_address(r->feeder, node, address, now.role == NODE_PRIMARY ? now.term : 0);
+    feeder_tell_address(r->feeder, node, address,
+                        now.role == NODE_PRIMARY && (uint64_t)term <= now.term ? now.term : 0);
     changer_look(r->changer);
     write_hello(s, r, protocol < r->protocol ? protocol : r->protocol);
     return OUTCOME_ANSWERED;

@@ -358,7 +358,7 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     change_parting(r->store, &part);
     /* A replica keeps what it has for others, too, but they follow the primary. */
     int n_replicas = r->feeder != NULL && node.role != NODE_REPLICA ? feeder_look(r->feeder, replicas) : 0;
-    write_map(w, 24);
+    write_map(w, 25);
     write_str(w, "role");
     write_str(w, node_role_name(node.role));
     write_named_id(w, "node", node.node);
@@ -373,6 +373,7 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     write_number(w, "now", clock_wall_ms());
     write_str(w, "writes_refused");
     write_str(w, why.text);
+    write_number(w, "unheard", changer_is_unheard(r->changer));
     write_number(w, "promoted", node.promoted);
     write_named_id(w, "promoted_from", part.node);
     write_named_id(w, "promoted_from_run", part.run);

@@ -6,6 +6,7 @@ import pytest
 from conftest import START, run
 from partition import CUT
 from resp import RespError
+from test_reload import reload
 from test_replica import level, pair, say, status, until  # noqa: F401 (the fixture)
 from test_replica_three import at, three  # noqa: F401 (the fixture)
 
@@ -98,3 +99,39 @@ def test_a_write_that_waits_is_not_acknowledged_once_replaced(pair):  # noqa: F8
     waits.join()
     assert said[0].startswith("NOREPLICAS durable here, but this node may not write any more"), said
     assert say(second, "SEEN", "u", "waits") == [0]
+
+
+@pytest.mark.parametrize("start", ["at-once", "when-heard"])
+def test_a_primary_that_hears_of_nobody_says_so(pair, start):  # noqa: F811
+    first, second, wire = pair(primary={"replica_start": start})
+    until(lambda: "peer:" in first.sqlite("staging.db", "SELECT source FROM positions"), first.log)
+    second.process.kill()
+    second.process.wait()
+    for _ in range(2):
+        first.process.kill()
+        first.process.wait()
+        first.start()
+        assert status(first)["unheard"] == 1
+        if start == "when-heard":
+            with pytest.raises(RespError, match="none of those that it has met has answered since the start"):
+                say(first, "PLAYED", "u", "a")
+        else:
+            assert say(first, "PLAYED", "u", "a") == 1
+        until(lambda: "can't know whether it was replaced" in first.log(), first.log)
+    assert b"replaced  not known" in run("replica", "--status", "--to", at(first)).stdout
+    second.start()
+    until(lambda: status(first)["unheard"] == 0, lambda: status(first))
+    assert say(first, "PLAYED", "u", "b") == 1
+    assert status(first)["role"] == b"primary"
+
+
+def test_an_option_ends_the_wait(pair):  # noqa: F811
+    first, second, wire = pair(primary={"replica_start": "when-heard"})
+    until(lambda: "peer:" in first.sqlite("staging.db", "SELECT source FROM positions"), first.log)
+    assert second.stop() == 0
+    first.restart()
+    assert b"start = when-heard" in status(first)["writes_refused"]
+    first.options["replica_start"] = "at-once"
+    reload(first)
+    until(lambda: status(first)["writes_refused"] == b"", lambda: status(first))
+    assert status(first)["unheard"] == 1 and say(first, "PLAYED", "u", "a") == 1

@@ -51,6 +51,9 @@ static void print_people(const struct reply *map)
     if (text[0] != '\0') {
         printf("writes    refused: %s\n", text);
     }
+    if (reply_count(map, "unheard") != 0) {
+        printf("replaced  not known: no other node has answered since the start\n");
+    }
     const struct reply *follower = reply_field(map, "follower");
     if (follower != NULL && follower->n > 0) {
         int64_t age = reply_signed(follower, "age_ms");

@@ -38,6 +38,9 @@ static void hold(void *arg, const char *why)
 {
     const struct dedup *dedup = arg;
     role_hold(dedup->role, why);
+    if (why == NULL && dedup->replica != NULL && dedup->replica->changer != NULL) {
+        changer_heard(dedup->replica->changer);
+    }
 }
 
 static void until(void *arg, int64_t mono_ms)
