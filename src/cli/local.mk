@@ -134,6 +134,7 @@ libunseen_a_SOURCES += \
 	src/cli/replica/rejoin.c \
 	src/cli/replica/rejoin_forgets.c \
 	src/cli/replica/rejoin_impl.h \
+	src/cli/replica/rejoin_order.c \
 	src/cli/replica/rejoin_theirs.c \
 	src/cli/replica/rejoin_users.c \
 	src/cli/replica/replica.c \

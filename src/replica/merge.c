@@ -56,6 +56,7 @@ struct merge {
     size_t n_late;
     struct buf forgotten; /* struct forgotten each; by key and hash, once it is sorted */
     uint64_t left;        /* forgets */
+    uint64_t since;       /* behind that event was recorded what the old one never had */
 };
 
 static int no_memory(struct err *err)
@@ -184,7 +185,7 @@ static int walk_feed(struct merge *m, uint64_t last, feed_visit *visit, struct e
 {
     struct store *s = m->r->store;
     struct feed_event page[FEED_PAGE];
-    uint64_t after = 0;
+    uint64_t after = m->since;
     int n = m->reader == NULL ? s->ops->reader_open(s, &m->reader, err) : 0;
     while (n >= 0 && after < last) {
         arena_reset(&m->arena);
@@ -377,12 +378,13 @@ static int forget_all(struct merge *m, struct err *err)
 }
 
 /* Whether the feed has all that was recorded here since the other one was replaced. */
-static int can_tell_apart(const struct merge *m, struct err *err)
+static int can_tell_apart(struct merge *m, struct err *err)
 {
     struct feed_state queue;
     struct change_parting p;
     feed_state_of(m->r->store, m->consumer, &queue);
     bool parted = change_parting(m->r->store, &p) && p.node == m->node;
+    m->since = p.promoted_at_seq;
     return parted && queue.name[0] != '\0' && queue.place != FEED_LOST && queue.cursor <= p.promoted_at_seq
                ? 0
                : err_set(

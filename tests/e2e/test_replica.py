@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import http_url, run, until
+from conftest import START, http_url, run, until
 from partition import CUT, OPEN, Wire
 from resp import Closed, RespError
 from test_cold import disk  # noqa: F401
@@ -448,6 +448,40 @@ def test_the_old_primary_comes_back(pair):
     say(replica, "PLAYED", "later", "a")
     level(replica, primary)
     assert say(primary, "SEEN", "later", "a") == [1]
+
+
+def test_the_old_primarys_own_order_counts(pair):
+    """In other runs of MERGE than the forgets; with times ahead, and all of one moment."""
+    primary, replica, wire = pair(clock=START)
+    say(primary, "PLAYEDAT", "early", START + 3600 * 1000, "x")  # both have it
+    level(primary, replica)
+    wire.set(CUT)
+    for user in ("ahead", "item"):
+        say(primary, "PLAYEDAT", user, START + 3600 * 1000, "x", "y")
+    say(primary, "FORGET", "again")
+    say(primary, "PLAYED", "again", "z")
+    say(primary, "FORGET", "again")
+    with primary.client() as link:  # more than a run has
+        link.pipeline([("PLAYED", f"f{i}", *(f"v{k}" for k in range(100))) for i in range(90)])
+    say(primary, "FORGET", "early")
+    say(primary, "FORGET", "ahead")
+    say(primary, "FORGET", "item", "x")
+    with primary.client() as link:
+        link.pipeline([("PLAYED", f"g{i}", *(f"v{k}" for k in range(100))) for i in range(90)])
+    say(primary, "PLAYED", "again", "x")  # of the same millisecond as the forgets
+    run("promote", "--to", f"127.0.0.1:{replica.port}")
+    wire.set(OPEN)
+    until(lambda: status(primary)["role"] == b"fenced", lambda: (status(primary), replica.log()))
+    assert primary.stop() == 0
+    for _ in range(2):
+        run("rejoin", f"127.0.0.1:{replica.port}", "--data", primary.data, check=False)
+        assert say(replica, "SEEN", "early", "x") == [0]
+        assert say(replica, "SEEN", "ahead", "x", "y") == [0, 0]
+        assert say(replica, "SEEN", "item", "x", "y") == [0, 1]
+        assert say(replica, "SEEN", "again", "x", "z") == [1, 0]
+    primary.start()
+    level(replica, primary)
+    run("replica", "--verify", "--from", f"127.0.0.1:{replica.port}", "--to", f"127.0.0.1:{primary.port}")
 
 
 def test_an_older_forget_comes_back(pair):

@@ -137,7 +137,7 @@ void rejoin_leave(struct rejoining *r, const struct feed_event *event)
 
 /* An import is no event that can be sent: its user is, once all events are there, as this folder has them in the end.
  * So nothing that was forgotten after it ends what came after that. */
-static int take(struct rejoining *r, const struct feed_event *event, struct err *err)
+static int take(struct rejoining *r, struct feed_event *event, struct err *err)
 {
     bool forgets = event->kind == FEED_FORGET || event->kind == FEED_UNSEE || event->kind == FEED_UNSEE_HASH;
     if (event->kind == FEED_USER) {
@@ -152,13 +152,18 @@ static int take(struct rejoining *r, const struct feed_event *event, struct err 
         rejoin_leave(r, event);
         return 0;
     }
+    bool plays = event->kind == FEED_PLAY || event->kind == FEED_DELIVERY;
+    if (plays && !rejoin_order_place(r, event)) {
+        return 0;
+    }
     if (event->kind == FEED_OFFSET || event->kind == FEED_POOL) {
         return 0; /* how far this node came with others is its own; of pools those of the primary count */
     }
     return rejoin_put(r, event, err);
 }
 
-static int send_feed(struct rejoining *r, struct err *err)
+static int walk_feed(struct rejoining *r, int (*each)(struct rejoining *r, struct feed_event *event, struct err *err),
+                     struct err *err)
 {
     static struct feed_event list[EVENTS];
     char name[FEED_NAME_MAX];
@@ -170,15 +175,22 @@ static int send_feed(struct rejoining *r, struct err *err)
     while (rc == 0 && (n = r->store->feed->read(r->reader, name, after, list, EVENTS, &arena, err)) != 0) {
         rc = n < 0 ? n : 0;
         for (int i = 0; i < n && rc == 0; i++) {
-            rc = take(r, &list[i], err);
+            rc = each(r, &list[i], err);
             after = list[i].seq;
         }
         arena_reset(&arena);
     }
-    rc = rc < 0 ? rc : rejoin_send(r, err);
-    rc = rc < 0 ? rc : rejoin_send_loads(r, err);
     arena_free(&arena);
     return rc;
+}
+
+static int send_feed(struct rejoining *r, struct err *err)
+{
+    int rc = walk_feed(r, rejoin_order_note, err);
+    rejoin_order_ready(r);
+    rc = rc < 0 ? rc : walk_feed(r, take, err);
+    rc = rc < 0 ? rc : rejoin_send(r, err);
+    return rc < 0 ? rc : rejoin_send_loads(r, err);
 }
 
 static int send_all(struct rejoining *r, struct err *err)
@@ -374,6 +386,7 @@ int cli_rejoin(int argc, char **argv)
     }
     other_node_close(&r.to);
     buf_free(&r.events);
+    buf_free(&r.own_forgets);
     buf_free(&r.loads);
     buf_free(&r.theirs.of_key);
     arena_free(&r.ids);

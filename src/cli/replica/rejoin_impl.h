@@ -1,5 +1,6 @@
 /* The parts of `unseen rejoin`: what it sends by MERGE and LOAD, and who decides (rejoin.c); what was forgotten there
- * (rejoin_theirs.c); users as a whole (rejoin_users.c); forgets that no feed tells (rejoin_forgets.c). */
+ * (rejoin_theirs.c); users as a whole (rejoin_users.c); forgets that no feed tells (rejoin_forgets.c); the order of
+ * this folder's own events (rejoin_order.c). */
 #ifndef UNSEEN_CLI_REPLICA_REJOIN_IMPL_H
 #define UNSEEN_CLI_REPLICA_REJOIN_IMPL_H
 
@@ -41,9 +42,10 @@ struct rejoining {
     uint32_t n_events;
     bool forgets; /* they are of rejoin_send_forgets() */
     struct event_state state;
-    char last_user[256]; /* that the state points to, since the bytes and the arena move */
-    struct buf loads;    /* who is to be sent as a whole: struct rejoin_load each, */
-    struct arena ids;    /* whose names lie here */
+    char last_user[256];    /* that the state points to, since the bytes and the arena move */
+    struct buf own_forgets; /* all that the feed tells, for rejoin_order_place() */
+    struct buf loads;       /* who is to be sent as a whole: struct rejoin_load each, */
+    struct arena ids;       /* whose names lie here */
 
     struct rejoin_theirs theirs;
     uint64_t sent, users, dropped; /* dropped: nothing of them is within the retention there */
@@ -59,6 +61,12 @@ struct rejoin_load {
 /* Hands an event over: it goes with the next ones, in a run. */
 int rejoin_put(struct rejoining *r, const struct feed_event *event, struct err *err);
 int rejoin_send(struct rejoining *r, struct err *err); /* those that are not sent yet */
+
+/* First all events of the feed are noted; then each play and delivery is placed among this folder's own forgets: false:
+ * a later one has ended it. Else its time is behind those that came before it. */
+int rejoin_order_note(struct rejoining *r, struct feed_event *event, struct err *err);
+void rejoin_order_ready(struct rejoining *r);
+bool rejoin_order_place(const struct rejoining *r, struct feed_event *event);
 
 /* Names a forget that is not carried out there. */
 void rejoin_leave(struct rejoining *r, const struct feed_event *event);
