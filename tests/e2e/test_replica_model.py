@@ -358,3 +358,57 @@ def test_the_old_primary_rejoins(seed, world):
     for server in (w.primary, w.replica):
         w.check(server)
     run("replica", "--verify", "--from", f"127.0.0.1:{w.primary.port}", "--to", f"127.0.0.1:{w.replica.port}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [s for s in seeds() if s % 10 == 3])
+def test_one_primary_is_left(seed, world):
+    """The primary dies, the replica is promoted, over its server or as a folder; that one is killed, stopped and started
+    again and again, at any moment, and its operator takes `of` out as its log says. Whenever the old one is back, it
+    hears of that, though no configuration names it any more."""
+    w = world(seed)
+    for _ in range(5):
+        w.played()
+    w.level()
+    old, new, draw = w.primary, w.replica, w.random
+    for server in (old, new):
+        w.drop(server)
+    old.process.kill()
+    old.process.wait()
+    offline = draw.random() < 0.5
+    if offline:
+        assert new.stop() == 0
+        run("promote", "--data", new.data)
+        new.start()
+    else:
+        run("promote", "--to", f"127.0.0.1:{new.port}")
+    w.story.append(f"promoted, offline={offline}")
+    removed = draw.randrange(3)
+    for i in range(3):
+        if i == removed:
+            del new.options["replica_of"]
+        kills = draw.random() < 0.5
+        w.story.append(f"{'killed' if kills else 'stopped'}, of={new.options.get('replica_of')}")
+        if kills:
+            time.sleep(draw.random() * 0.2)
+            new.process.kill()
+            new.process.wait()
+        else:
+            assert new.stop() == 0
+        new.start()
+    old.start()
+    deadline = time.monotonic() + PATIENCE
+    while fields(w.ask(old, "REPLICA", "STATUS"))["role"] != b"fenced":
+        assert time.monotonic() < deadline, (w.story, new.log()[-3000:])
+        time.sleep(0.05)
+    if draw.random() < 0.5:  # and stays so, also for who promotes its folder without a thought
+        w.drop(old)
+        assert old.stop() == 0
+        done = run("promote", "--data", old.data, check=False)
+        assert done.returncode == 1 and b"another node has taken over" in done.stderr, (w.story, done.stderr)
+        old.start()
+    with pytest.raises(RespError, match="READONLY"):
+        w.ask(old, "PLAYED", USERS[0], "item:0")
+    w.primary = new
+    w.played()
+    w.check(new)
