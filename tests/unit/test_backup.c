@@ -333,6 +333,31 @@ static void test_forget_between(void **state)
     assert_true(is_seen(w, "item", "c"));
 }
 
+/* An item of a full list: what had fallen off it, whose rows are in the copy too, stays off. */
+static void test_forget_of_a_delivery_between(void **state)
+{
+    static const char *const items[] = {"a", "b", "c", "d"};
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    w->cfg.delivered_max = 3;
+    for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
+        record(w, STORE_DELIVERY, "u", items[i]);
+        wait_all(w);
+    }
+    begin_and_hold_between(f);
+    forget(w, "u", "d");
+    wait_all(w);
+    release(f);
+    restore(f);
+    for (int flushed = 0; flushed <= 1; flushed++) {
+        assert_false(is_seen(w, "u", "a"));
+        assert_true(is_seen(w, "u", "b"));
+        assert_true(is_seen(w, "u", "c"));
+        assert_false(is_seen(w, "u", "d"));
+        flush_world(w);
+    }
+}
+
 /* Of an item of which only the hash is known: its staged rows can't be found in the copy, so there is none. */
 static void test_forget_by_hash_between(void **state)
 {
@@ -793,6 +818,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy_of_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flush_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forget_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forget_of_a_delivery_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forget_by_hash_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flush_then_forget_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_play_after_the_forget, setup, teardown),
