@@ -2,9 +2,10 @@
  *
  *   P"meta"    hash: v = FRONT_LAYOUT; seed, node, run (16 hex digits each); epoch, to (decimal); full (0 or 1);
  *              term = the writer's, of promotions (dedup/role.h; decimal; none of versions before it, which is 0);
- *              at (unix ms, decimal); clear = 1 while what stood here before is removed; walk = the user key from which
- *              on users are still to be brought in (signed decimal), unless full; ev = keys that this Redis had evicted
- *              when all was brought in last: once it is more, nothing is believed
+ *              at (unix ms, decimal); first = the first month of the window there (YYYYMM), and most = delivered_max
+ *              there, of which both are in the answers here (neither of versions before it); clear = 1 while what stood
+ * here before is removed; walk = the user key from which on users are still to be brought in (signed decimal), unless
+ * full; ev = keys that this Redis had evicted when all was brought in last: once it is more, nothing is believed
  *   P"w:"user  hash, the user's state as of a revision: r = the revision (decimal), and, each only where there is such:
  *              m<YYYYMM> = that month's filter, the store's blob; p = staged plays; d = deliveries, the store's blob;
  *              x = exceptions. Besides: s = a seq: something came then that events can't say (an item was un-seen, an
@@ -69,6 +70,8 @@ struct front_meta {
     bool full, clearing;
     int64_t walk; /* unless full */
     int64_t at_ms;
+    int first_month;    /* 0: not said */
+    uint64_t delivered; /* delivered_max; 0: not said */
     uint64_t evicted;
 };
 

@@ -72,6 +72,18 @@ static bool read_flag(struct slice text, bool *out)
     return *out || slice_eq(text, slice_str("0"));
 }
 
+static bool read_first(struct slice text, int *out)
+{
+    char month[sizeof "202609"];
+    snprintf(month, sizeof month, "%.*s", (int)(text.len < sizeof month ? text.len : sizeof month), text.data);
+    return text.len == sizeof month - 1 && (*out = month_parse(month)) > 0;
+}
+
+static bool read_most(struct slice text, uint64_t *out)
+{
+    return read_number(text, 10, out) && *out <= DELIVERED_MAX;
+}
+
 static bool read_field(struct front_meta *m, struct slice name, struct slice value)
 {
     return slice_eq(name, slice_str("seed"))    ? read_number(value, 16, &m->seed)
@@ -85,6 +97,8 @@ static bool read_field(struct front_meta *m, struct slice name, struct slice val
            : slice_eq(name, slice_str("walk"))  ? read_signed(value, &m->walk)
            : slice_eq(name, slice_str("ev"))    ? read_number(value, 10, &m->evicted)
            : slice_eq(name, slice_str("at"))    ? read_signed(value, &m->at_ms)
+           : slice_eq(name, slice_str("first")) ? read_first(value, &m->first_month)
+           : slice_eq(name, slice_str("most"))  ? read_most(value, &m->delivered)
                                                 : true; /* of a later version, of no concern here */
 }
 

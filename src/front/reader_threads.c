@@ -1,6 +1,7 @@
 /* The threads of a store that answers from the front: those that read users, and the keeper, which looks at meta and at
  * whether Redis is there. While it isn't, questions are refused at once: each would wait for a dead connection. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,10 +85,14 @@ static int read_user(struct front_thread *t, struct front_load *f, struct err *e
     }
 }
 
+/* In the frame of the node that writes: its window, by its clock. */
 static void view_user(const struct front_store *s, struct front_load *f, struct err *err)
 {
-    size_t most = (size_t)config_now(s->cfg)->delivered_max;
-    int rc = front_question_view(&f->question, s->seed, f->first_month, most, &f->view, err);
+    const struct front_meta *meta = &f->question.meta;
+    const bool framed = meta->first_month != 0 && f->first_month != INT_MIN;
+    size_t most = meta->delivered != 0 ? (size_t)meta->delivered : (size_t)config_now(s->cfg)->delivered_max;
+    int rc =
+        front_question_view(&f->question, s->seed, framed ? meta->first_month : f->first_month, most, &f->view, err);
     if (rc == ERR_LARGE) {
         char text[sizeof err->text];
         memcpy(text, err->text, sizeof text);

@@ -77,7 +77,7 @@ static const char cleared_text[] = GUARD "for i = 2, #KEYS do redis.call('UNLINK
 /* Of each user the events are gathered for one ZADD; what forgets or stales comes in between, in order. */
 static const char events_text[] =
     GUARD USER "if to ~= ARGV[2] then return {'MOVED', to} end "
-               "local at, last = 7, tonumber(ARGV[6]) "
+               "local at, last = 9, tonumber(ARGV[6]) "
                "for k = 3, #KEYS, 2 do "
                "  local w, t = KEYS[k], KEYS[k + 1] "
                "  local r, s, giant, damaged, dirty = user(w, t, last) "
@@ -108,7 +108,7 @@ static const char events_text[] =
                "  end "
                "  if dirty then redis.call('SADD', KEYS[2], string.sub(w, tonumber(ARGV[5]))) end "
                "end "
-               "redis.call('HSET', KEYS[1], 'to', ARGV[3], 'at', ARGV[4]) "
+               "redis.call('HSET', KEYS[1], 'to', ARGV[3], 'at', ARGV[4], 'first', ARGV[7], 'most', ARGV[8]) "
                "return {'OK', redis.call('SCARD', KEYS[2])}";
 
 static const char states_text[] = GUARD USER

@@ -208,6 +208,7 @@ static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, uint6
 {
     struct event_place list[FRONT_EVENTS_BATCH];
     struct batch b = {.words = &f->w.words, .arena = &f->w.arena};
+    char month[MONTH_TEXT];
     n = sort_events(f, n, list);
     buf_clear(b.words);
     add_keys(f, &b, list, n);
@@ -217,6 +218,9 @@ static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, uint6
     add_number(&b, (uint64_t)at_ms);
     add_number(&b, strlen(f->cfg->front_prefix) + 3);
     add_number(&b, last);
+    month_suffix(dedup_first_month(f->dedup), month);
+    add_copy(&b, month, strlen(month));
+    add_number(&b, (uint64_t)config_now(f->cfg)->delivered_max);
     for (int i = 0, end; i < n; i = end) {
         end = group_end(f, list, n, i);
         add_number(&b, (uint64_t)(end - i));

@@ -167,6 +167,24 @@ def info(reader):
     return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
 
 
+def test_the_frame_is_the_writers(front, make_reader):
+    """The window and delivered_max of who writes, by its clock; a writer of 0.1.0 says none, and the reader's own count."""
+    month = this_month()
+    reader = make_reader(window=1, delivered_max=100)
+    front.state("u", 900, p=front.plays("old", month=month - 3) + front.plays("new"))
+    for i in range(3):
+        front.event("u", 901 + i, DELIVERY, f"d{i}")
+    items = ["old", "new", "d0", "d2", "x"]
+    assert ask(reader, "UNSEEN", "u", *items) == [b"old", b"x"]
+    front.meta(first=month_field(month - 3)[1:], most=2)
+    assert ask(reader, "UNSEEN", "u", *items) == [b"d0", b"x"]
+    front.meta(first=month_field(month + 1)[1:], most=3)
+    assert ask(reader, "UNSEEN", "u", *items) == [b"old", b"new", b"x"]
+    for wrong in ({"first": "2026-9"}, {"first": "202613"}, {"first": "20260"}, {"most": 10001}, {"most": "all"}):
+        front.meta(**{"first": month_field(month)[1:], "most": 2, **wrong})
+        until(reader, "the front's meta", "UNSEEN", "u", "x")
+
+
 def test_what_stands_there_is_answered(front, make_reader, source):
     with source.server.client() as c:
         c.command("PLAYED", "blobbed", *(f"v{i}" for i in range(40)))

@@ -317,6 +317,20 @@ def test_more_than_it_takes_at_a_time(fronted, disk):  # noqa: F811
     assert won(server) == users and late < users / 2
 
 
+def test_the_frame_stands_there(fronted, redis):
+    """By the writer's clock and its options, as they change."""
+    server = fronted(window=3, delivered_max=50)
+
+    def frame(first, most):
+        wait(lambda: redis.ask("HMGET", "unseen:meta", "first", "most") == [first.encode(), most.encode()], said(server))
+
+    frame("202608", "50")
+    reload(server, window=5, delivered_max=60)
+    frame("202606", "60")
+    server.advance(15 * DAY)
+    frame("202607", "60")
+
+
 def test_redis_ends_idle_connections(fronted, disk, redis):  # noqa: F811
     """As its option `timeout` does: the first question over such a one isn't lost."""
     server = fronted()
