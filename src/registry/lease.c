@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "registry/agent.h"
 #include "registry/lease_wire.h"
 
@@ -20,9 +20,7 @@ struct lease {
     const struct config *cfg;
     struct lease_hooks hooks;
     struct agent *agent;
-    struct heartbeat heartbeat;
-    pthread_t thread;
-    bool started;
+    struct task task;
 
     /* The thread's. */
     struct lease_state state;
@@ -134,9 +132,9 @@ static void promote(struct lease *l, struct lease_answer *answer)
     struct err err = {0};
     uint64_t term = l->state.wanted.term;
     log_warn("promoting this node: the primary's lock in Consul is this node's now", "term=%" PRIu64, term);
-    heartbeat_excuse(&l->heartbeat);
+    heartbeat_excuse(&l->task.heartbeat);
     int rc = l->hooks.promote(l->hooks.arg, term, &err);
-    heartbeat_now(&l->heartbeat);
+    heartbeat_now(&l->task.heartbeat);
     *answer = (struct lease_answer){.said = rc == 0 ? LEASE_YES : LEASE_NO};
     snprintf(l->trouble, sizeof l->trouble, "%s", rc == 0 ? "" : err.text);
 }
@@ -202,17 +200,14 @@ static void leave(struct lease *l)
     }
 }
 
-static void *lease_main(void *arg)
+static void lease_main(void *arg)
 {
     struct lease *l = arg;
-    heartbeat_begin(&l->heartbeat, "lease");
     while (!agent_interrupted(l->agent)) {
-        heartbeat_now(&l->heartbeat);
+        heartbeat_now(&l->task.heartbeat);
         step(l);
     }
     leave(l);
-    heartbeat_end(&l->heartbeat);
-    return NULL;
 }
 
 /* --- from outside --- */
@@ -232,8 +227,9 @@ int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct 
     l->status.on = true;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->changed, NULL);
+    task_init(&l->task, &l->mutex);
     lease_state_begin(&l->state, (enum config_failover)cfg->replica_failover);
-    int rc = agent_new(cfg, &l->heartbeat, &l->agent, err);
+    int rc = agent_new(cfg, &l->task.heartbeat, &l->agent, err);
     if (rc < 0) {
         lease_free(l);
         return rc;
@@ -246,25 +242,18 @@ int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct 
 
 int lease_start(struct lease *l, struct err *err)
 {
-    if (l != NULL && pthread_create(&l->thread, NULL, lease_main, l) != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start the thread of failover by Consul");
-    }
-    if (l != NULL) {
-        l->started = true;
-    }
-    return 0;
+    return l == NULL ? 0 : task_start(&l->task, "lease", TASK_BEATS, lease_main, l, err);
 }
 
 void lease_stop(struct lease *l)
 {
-    if (l != NULL && l->started) {
+    if (l != NULL) {
         pthread_mutex_lock(&l->mutex);
         l->stopping = true;
         pthread_cond_broadcast(&l->changed);
         pthread_mutex_unlock(&l->mutex);
         agent_interrupt(l->agent);
-        pthread_join(l->thread, NULL);
-        l->started = false;
+        task_stop(&l->task);
     }
 }
 
@@ -273,6 +262,7 @@ void lease_free(struct lease *l)
     if (l != NULL) {
         agent_free(l->agent);
         buf_free(&l->reply);
+        task_destroy(&l->task);
         pthread_cond_destroy(&l->changed);
         pthread_mutex_destroy(&l->mutex);
         free(l);

@@ -2,15 +2,14 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "dedup/role.h"
 #include "net/client.h"
 #include "replica/change_impl.h"
@@ -26,13 +25,8 @@ enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24 };
 
 struct changer {
     struct replica *r;
-    pthread_t thread;
-    struct heartbeat heartbeat;
-    bool started;
+    struct task task;
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    bool stop;
-    bool look; /* others may be known now who were not */
     struct change *first, **end;
 
     _Atomic bool unheard;
@@ -113,7 +107,7 @@ static bool tell(struct changer *c, const char *address, uint64_t own_term)
 static bool is_waited_for(struct changer *c)
 {
     pthread_mutex_lock(&c->mutex);
-    bool waits = c->first != NULL || c->stop;
+    bool waits = c->first != NULL || task_stops(&c->task);
     pthread_mutex_unlock(&c->mutex);
     return waits;
 }
@@ -524,19 +518,18 @@ static void carry_out(struct changer *c, struct change *ch)
     ch->done(ch);
 }
 
-static void *changer_main(void *arg)
+static void changer_main(void *arg)
 {
     struct changer *c = arg;
-    heartbeat_begin(&c->heartbeat, "changer");
     pthread_mutex_lock(&c->mutex);
-    while (!c->stop) {
+    while (!task_stops(&c->task)) {
         struct change *ch = c->first;
         if (ch != NULL) {
             c->first = ch->next;
             c->end = c->first == NULL ? &c->first : c->end;
         }
         pthread_mutex_unlock(&c->mutex);
-        heartbeat_excuse(&c->heartbeat); /* for disks, and for other nodes */
+        heartbeat_excuse(&c->task.heartbeat); /* for disks, and for other nodes */
         if (ch != NULL) {
             carry_out(c, ch);
         } else {
@@ -544,16 +537,13 @@ static void *changer_main(void *arg)
             ask_whether_replaced(c);
             herald(c);
         }
-        heartbeat_now(&c->heartbeat);
+        heartbeat_now(&c->task.heartbeat);
         pthread_mutex_lock(&c->mutex);
-        if (c->first == NULL && !c->stop && !c->look) {
-            clock_cond_wait_real(&c->wake, &c->mutex, CHANGE_HERALD_MS);
+        if (c->first == NULL) {
+            task_wait_real(&c->task, clock_real_us() + CHANGE_HERALD_MS * 1000);
         }
-        c->look = false;
     }
     pthread_mutex_unlock(&c->mutex);
-    heartbeat_end(&c->heartbeat);
-    return NULL;
 }
 
 int changer_start(struct replica *r, struct changer **changer, struct err *err)
@@ -565,7 +555,7 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err)
     c->r = r;
     c->end = &c->first;
     pthread_mutex_init(&c->mutex, NULL);
-    pthread_cond_init(&c->wake, NULL);
+    task_init(&c->task, &c->mutex);
     int rc = peers_load(r->store, &c->peers, err);
     if (rc < 0) {
         return err_prefix(err, "whom to tell of this node's term can't be read");
@@ -576,26 +566,15 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err)
         }
     }
     begin_unheard(c);
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int code = pthread_create(&c->thread, NULL, changer_main, c);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    c->started = code == 0;
-    return c->started ? 0 : err_set(err, ERR_SYSTEM, "can't start the thread of role changes: %s", strerror(code));
+    return task_start(&c->task, "changer", TASK_BEATS, changer_main, c, err);
 }
 
 void changer_stop(struct changer *c)
 {
-    if (c == NULL || !c->started) {
+    if (c == NULL) {
         return;
     }
-    pthread_mutex_lock(&c->mutex);
-    c->stop = true;
-    pthread_cond_signal(&c->wake);
-    pthread_mutex_unlock(&c->mutex);
-    pthread_join(c->thread, NULL);
-    c->started = false;
+    task_stop(&c->task);
     for (struct change *ch = c->first, *next; ch != NULL; ch = next) {
         next = ch->next;
         err_set(&ch->err, ERR_CLOSED, "the server is stopping");
@@ -607,7 +586,7 @@ void changer_stop(struct changer *c)
 void changer_free(struct changer *c)
 {
     if (c != NULL) {
-        pthread_cond_destroy(&c->wake);
+        task_destroy(&c->task);
         pthread_mutex_destroy(&c->mutex);
         free(c);
     }
@@ -616,8 +595,7 @@ void changer_free(struct changer *c)
 void changer_look(struct changer *c)
 {
     pthread_mutex_lock(&c->mutex);
-    c->look = true;
-    pthread_cond_signal(&c->wake);
+    task_wake(&c->task);
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -625,11 +603,11 @@ void changer_put(struct changer *c, struct change *change)
 {
     change->next = NULL;
     pthread_mutex_lock(&c->mutex);
-    bool takes = !c->stop;
+    bool takes = !task_stops(&c->task);
     if (takes) {
         *c->end = change;
         c->end = &change->next;
-        pthread_cond_signal(&c->wake);
+        task_wake(&c->task);
     }
     pthread_mutex_unlock(&c->mutex);
     if (!takes) {

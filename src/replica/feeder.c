@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "replica/event.h"
 #include "replica/feeder_sent.h"
 #include "replica/replica.h"
@@ -35,13 +35,10 @@ struct feeder {
     struct store_reader *reader;
     struct arena arena;
     struct feed_event events[READ_EVENTS];
-    pthread_t thread;
-    struct heartbeat heartbeat;
+    struct task task;
     struct log_limit log;
 
-    pthread_mutex_t mutex; /* guards: */
-    pthread_cond_t wake;
-    bool stop, more;
+    pthread_mutex_t mutex;              /* guards: */
     struct feeder_fetch *first, **last; /* have come */
     struct feeder_fetch *parked;
     struct member members[FEEDER_REPLICAS_MAX];
@@ -74,8 +71,7 @@ static void on_more(void *arg)
 {
     struct feeder *f = arg;
     pthread_mutex_lock(&f->mutex);
-    f->more = true;
-    pthread_cond_signal(&f->wake);
+    task_wake(&f->task);
     pthread_mutex_unlock(&f->mutex);
 }
 
@@ -112,7 +108,7 @@ static int count_events(struct feeder *f, const struct member *m, uint64_t after
             return got < 0 ? got : 0;
         }
         after = f->events[got - 1].seq;
-        heartbeat_now(&f->heartbeat);
+        heartbeat_now(&f->task.heartbeat);
     }
 }
 
@@ -144,7 +140,7 @@ static void renew(struct store_call *call)
         log_error("this folder could not become a new node", "error=%s", log_quote_str(call->err.text));
     }
     pthread_mutex_lock(&f->mutex);
-    f->more = true;
+    task_wake(&f->task);
     pthread_mutex_unlock(&f->mutex);
     free(call);
 }
@@ -198,7 +194,7 @@ static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *
             fetch->to = f->events[i].seq;
             sent.bytes += feed_event_bytes(f->events[i].user, f->events[i].item);
         }
-        heartbeat_now(&f->heartbeat);
+        heartbeat_now(&f->task.heartbeat);
     }
     if (got < 0 && fetch->n == 0) {
         return got;
@@ -347,27 +343,23 @@ static int64_t rest_us(const struct feeder *f)
     return most;
 }
 
-static void *feeder_main(void *arg)
+static void feeder_main(void *arg)
 {
     struct feeder *f = arg;
-    heartbeat_begin(&f->heartbeat, "feeder");
     pthread_mutex_lock(&f->mutex);
-    while (!f->stop) {
-        if (f->first == NULL && !f->more) {
-            clock_cond_wait_real_us(&f->wake, &f->mutex, rest_us(f));
+    while (!task_stops(&f->task)) {
+        if (f->first == NULL) {
+            task_wait_real(&f->task, clock_real_us() + rest_us(f));
         }
-        heartbeat_now(&f->heartbeat);
+        heartbeat_now(&f->task.heartbeat);
         struct feeder_fetch *come = f->first, *parked = f->parked;
         f->first = f->parked = NULL;
         f->last = &f->first;
-        f->more = false;
         work_list(f, parked, false);
         work_list(f, come, true);
         look_for_gone(f);
     }
     pthread_mutex_unlock(&f->mutex);
-    heartbeat_end(&f->heartbeat);
-    return NULL;
 }
 
 /* --- from outside --- */
@@ -382,11 +374,10 @@ int feeder_start(struct replica *r, struct feeder **feeder, struct err *err)
     f->r = r;
     f->last = &f->first;
     pthread_mutex_init(&f->mutex, NULL);
-    pthread_cond_init(&f->wake, NULL);
+    task_init(&f->task, &f->mutex);
     int rc = r->store->ops->reader_open(r->store, &f->reader, err);
-    if (rc == 0 && (rc = pthread_create(&f->thread, NULL, feeder_main, f)) != 0) {
+    if (rc == 0 && (rc = task_start(&f->task, "feeder", TASK_BEATS, feeder_main, f, err)) < 0) {
         r->store->ops->reader_close(f->reader);
-        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
     if (rc < 0) {
         f->reader = NULL;
@@ -411,11 +402,7 @@ void feeder_stop(struct feeder *f)
     if (f == NULL || f->reader == NULL) {
         return;
     }
-    pthread_mutex_lock(&f->mutex);
-    f->stop = true;
-    pthread_cond_signal(&f->wake);
-    pthread_mutex_unlock(&f->mutex);
-    pthread_join(f->thread, NULL);
+    task_stop(&f->task);
     struct err err;
     for (int i = 0; i < f->n; i++) { /* what is recorded is kept for them all the same */
         f->r->store->feed->listen(f->r->store, &(struct feed_consumer){f->members[i].name, limit, NULL, NULL}, &err);
@@ -436,7 +423,7 @@ void feeder_free(struct feeder *f)
         return;
     }
     arena_free(&f->arena);
-    pthread_cond_destroy(&f->wake);
+    task_destroy(&f->task);
     pthread_mutex_destroy(&f->mutex);
     free(f);
 }
@@ -450,11 +437,11 @@ void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch)
         ack_reached(f->r->ack, fetch->replica, fetch->durable); /* at once: writes wait for it */
     }
     pthread_mutex_lock(&f->mutex);
-    bool stopped = f->stop;
+    bool stopped = task_stops(&f->task);
     if (!stopped) {
         *f->last = fetch;
         f->last = &fetch->next;
-        pthread_cond_signal(&f->wake);
+        task_wake(&f->task);
     }
     pthread_mutex_unlock(&f->mutex);
     if (stopped) {

@@ -23,7 +23,7 @@ LIVE = {
     "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
-    "feed_max": "2GiB", "replica_ack": "replica", "replica_ack_timeout": "20ms", "replica_max_age": "1min",
+    "feed_max": "2GiB", "replica_ack": "replica", "replica_ack_timeout": "20ms", "replica_max_age": "1min", "replica_start": "when-heard",
     "front_user": "someone", "front_password": "secret", "front_sentinel_user": "watched", "front_sentinel_password": "seen",
     "front_users_rate": "9", "front_max_age": "1min", "kafka_dead_letters_max": "2MiB",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
@@ -327,8 +327,11 @@ def test_changes_under_load(make_server):
 
 
 def default(name):
-    name = re.sub("^(legacy|kafka|registry|replica|front)_", "", name)
-    return re.search(rf"^#{name} = ?(.*)$", (REPO / "etc/unseen.conf").read_text(), re.M)[1]
+    section, _, short = name.partition("_")
+    if section not in ("legacy", "kafka", "registry", "replica", "front"):
+        section, short = "unseen", name
+    text = (REPO / "etc/unseen.conf").read_text()
+    return re.search(rf"^#{short} = ?(.*)$", text[text.index(f"\n[{section}]"):], re.M)[1]
 
 
 def test_log_format(server):

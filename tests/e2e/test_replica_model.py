@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, START, UNSEEN, Server, run, until
+from conftest import PATIENCE, START, UNSEEN, Server, pause, run, until
 from ledger import Ledger
 from partition import OPEN, SHAPES, Wire
 from resp import Closed, RespError
@@ -390,17 +390,14 @@ def test_one_primary_is_left(seed, world):
         kills = draw.random() < 0.5
         w.story.append(f"{'killed' if kills else 'stopped'}, of={new.options.get('replica_of')}")
         if kills:
-            time.sleep(draw.random() * 0.2)
+            pause(draw.random() * 0.2, "any moment will do")
             new.process.kill()
             new.process.wait()
         else:
             assert new.stop() == 0
         new.start()
     old.start()
-    deadline = time.monotonic() + PATIENCE
-    while fields(w.ask(old, "REPLICA", "STATUS"))["role"] != b"fenced":
-        assert time.monotonic() < deadline, (w.story, new.log()[-3000:])
-        time.sleep(0.05)
+    until(lambda: fields(w.ask(old, "REPLICA", "STATUS"))["role"] == b"fenced", lambda: (w.story, new.log()[-3000:]))
     if draw.random() < 0.5:  # and stays so, also for who promotes its folder without a thought
         w.drop(old)
         assert old.stop() == 0

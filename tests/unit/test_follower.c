@@ -228,11 +228,16 @@ static void start(struct fixture *x)
     assert_int_equal(follower_start(&x->r, &x->follower, &err), 0);
 }
 
+/* What it has connected and nobody has taken yet ends with it, or the next one would be heard there. */
 static void stop(struct fixture *x)
 {
+    struct pollfd come = {.fd = x->listener, .events = POLLIN};
     follower_stop(x->follower);
     follower_free(x->follower);
     x->follower = NULL;
+    while (poll(&come, 1, 0) == 1) {
+        close(accept(x->listener, NULL, NULL));
+    }
 }
 
 static struct follower_state look(struct fixture *x)
