@@ -2,10 +2,11 @@
  * its source moves with it. Its times are stated ones: what is older than a forget here is dropped.
  *
  * Nor may its forgets end what is newer. The store can't tell times apart once plays are in filters; the feed can: it
- * has all that was recorded here since the promotion, kept for the old primary. So the forgets of a run of events go
- * first, each at its place among what is recorded here meanwhile; then what they have ended, though it is newer, is
- * recorded again, by two passes through the feed; then come the plays. What is recorded again has a stated time, too:
- * a client's forget in between ends it, as it should.
+ * has all that was recorded here since the promotion, kept for the old primary. So what a forget would end, though it
+ * is newer, is gathered from the feed first, and handed in with the forget: the store records it again behind that, in
+ * one transaction, so that it is never absent, whatever fails. If something came meanwhile the store refuses, and it is
+ * gathered anew. The forgets of a run of events go first, in rounds, of each item one in a round; then come the plays.
+ * What is recorded again has a stated time, too: a client's forget in between ends it, as it should.
  *
  * A crash in the middle is mended by repeating the run. Then the feed has the forgets of the first try as well. They
  * are older than what they must not end, which tells them from those of clients here. */
@@ -21,16 +22,28 @@
 #include "replica/replica.h"
 #include "store/positions.h"
 
-enum { SOURCE_TEXT = 64, MERGE_BATCH_BYTES = 1024 * 1024, FEED_PAGE = 256, FORGETS_AT_ONCE = 256, WHOLE = 0 };
+enum {
+    SOURCE_TEXT = 64,
+    MERGE_BATCH_BYTES = 1024 * 1024,
+    FEED_PAGE = 256,
+    FORGETS_AT_ONCE = 256,
+    CATCH_UP = 5,
+    WHOLE = 0
+};
+
+/* What is gathered at a time, about: fewer forgets go at once before it takes more. */
+#define SPARED_BYTES ((size_t)32 * 1024 * 1024)
 
 /* A forget of the run. */
 struct late {
     int64_t key;
     uint64_t hash; /* of the item, or WHOLE */
     int64_t at_ms;
-    uint64_t seq;  /* of its event there ... */
-    uint64_t here; /* ... and here; 0: it was left */
+    uint64_t seq; /* of its event there; 0: it is left */
+    bool done;    /* here, too */
+    bool at_hand; /* in this round */
     struct slice user, item;
+    struct store_batch spared; /* what it would end, though it is newer */
 };
 
 /* When a client here has last forgotten a user, or an item. */
@@ -56,6 +69,7 @@ struct merge {
     size_t n_late;
     struct buf forgotten; /* struct forgotten each; by key and hash, once it is sorted */
     uint64_t left;        /* forgets */
+    size_t spared_bytes;  /* of this round */
     uint64_t since;       /* behind that event was recorded what the old one never had */
 };
 
@@ -105,11 +119,11 @@ static int hand_in(struct merge *m, struct err *err)
     return rc;
 }
 
-static int record(struct merge *m, const struct feed_event *e, int64_t at_ms, struct err *err)
+static int add(struct merge *m, struct store_batch *to, const struct feed_event *e, int64_t at_ms, struct err *err)
 {
     uint64_t hash = hash_of(m, e);
-    int rc = store_batch_add(&m->batch, (enum store_kind)e->kind, at_ms, STORE_STATED, key_of(m, e), e->user, &e->item,
-                             &hash, 1);
+    int rc =
+        store_batch_add(to, (enum store_kind)e->kind, at_ms, STORE_STATED, key_of(m, e), e->user, &e->item, &hash, 1);
     return rc < 0 ? no_memory(err) : 0;
 }
 
@@ -131,7 +145,8 @@ static int collect_late(struct merge *m, struct slice events, struct err *err)
     int rc;
     while ((rc = event_read(&state, events, &at, &e, err)) > 0) {
         if (is_forget(e.kind) && (int64_t)e.seq > m->done) {
-            struct late late = {key_of(m, &e), hash_of(m, &e), e.at_ms, e.seq, 0, e.user, e.item};
+            struct late late = {
+                .key = key_of(m, &e), .hash = hash_of(m, &e), .at_ms = e.at_ms, .seq = e.seq, .user = e.user};
             late.item = e.kind == FEED_UNSEE ? e.item : slice_of(NULL, 0);
             if (buf_add(&list, &late, sizeof late) < 0) {
                 rc = no_memory(err);
@@ -181,11 +196,11 @@ static void leave(struct merge *m, struct late *late, const char *why)
 
 typedef int feed_visit(struct merge *m, const struct feed_event *e, struct err *err);
 
-static int walk_feed(struct merge *m, uint64_t last, feed_visit *visit, struct err *err)
+/* Behind `after`, up to `last`. */
+static int walk_feed(struct merge *m, uint64_t after, uint64_t last, feed_visit *visit, struct err *err)
 {
     struct store *s = m->r->store;
     struct feed_event page[FEED_PAGE];
-    uint64_t after = m->since;
     int n = m->reader == NULL ? s->ops->reader_open(s, &m->reader, err) : 0;
     while (n >= 0 && after < last) {
         arena_reset(&m->arena);
@@ -207,7 +222,7 @@ static int leave_loaded(struct merge *m, const struct feed_event *e, struct err 
     (void)err;
     for (struct late *late = e->kind == FEED_USER ? find_late(m, key_of(m, e)) : NULL; late != NULL;
          late = next_late(m, late)) {
-        if (late->seq != 0 && e->at_ms > late->at_ms) {
+        if (late->seq != 0 && !late->done && e->at_ms > late->at_ms) {
             leave(m, late, "the user was loaded since");
         }
     }
@@ -285,24 +300,26 @@ static bool ended_here(const struct merge *m, const struct feed_event *e, int64_
     return false;
 }
 
-static int record_newer(struct merge *m, const struct feed_event *e, struct err *err)
+static bool is_of(const struct late *late, uint64_t hash)
+{
+    return late->hash == WHOLE || late->hash == hash;
+}
+
+/* For the forget of this round that would end it; there is at most one. */
+static int gather(struct merge *m, const struct feed_event *e, struct err *err)
 {
     int64_t at_ms = e->at_ms;
-    bool ended = false, older = false;
-    if (!is_play(e->kind)) {
+    struct late *by = is_play(e->kind) ? find_late(m, key_of(m, e)) : NULL;
+    while (by != NULL && !(by->at_hand && is_of(by, hash_of(m, e)))) {
+        by = next_late(m, by);
+    }
+    if (by == NULL || e->at_ms <= by->at_ms || ended_here(m, e, &at_ms)) {
         return 0;
     }
-    for (struct late *late = find_late(m, key_of(m, e)); late != NULL; late = next_late(m, late)) {
-        if (e->seq < late->here && (late->hash == WHOLE || late->hash == hash_of(m, e))) {
-            ended = true;
-            older = older || e->at_ms <= late->at_ms;
-        }
-    }
-    if (!ended || older || ended_here(m, e, &at_ms)) {
-        return 0;
-    }
-    int rc = record(m, e, at_ms, err);
-    return rc == 0 && m->batch.bytes.len >= MERGE_BATCH_BYTES ? hand_in(m, err) : rc;
+    size_t before = by->spared.bytes.len;
+    int rc = add(m, &by->spared, e, at_ms, err);
+    m->spared_bytes += by->spared.bytes.len - before;
+    return rc;
 }
 
 /* --- carrying out --- */
@@ -324,12 +341,16 @@ static void on_forgotten(struct store_forget *forget)
     }
 }
 
-/* Together, so that they share commits. */
-static int forget_some(struct merge *m, struct late **list, struct store_forget *forgets, size_t n, struct err *err)
+/* Together, so that they share commits. Those that were refused as stale are not done. */
+static int forget_some(struct merge *m, struct late **list, size_t n, bool spares, uint64_t as_of, struct err *err)
 {
     struct wait_for w = {CHANGE_WAIT_INIT, PTHREAD_MUTEX_INITIALIZER, n};
+    struct store_forget *forgets = malloc(n * sizeof *forgets);
     struct store *s = m->r->store;
     int rc = 0;
+    if (forgets == NULL) {
+        return no_memory(err);
+    }
     for (size_t i = 0; i < n; i++) {
         struct late *late = list[i];
         forgets[i] = (struct store_forget){.key = late->key,
@@ -339,42 +360,49 @@ static int forget_some(struct merge *m, struct late **list, struct store_forget 
                                            .n_items = late->hash != WHOLE,
                                            .first_month = dedup_first_month(m->r->dedup),
                                            .stated_ms = late->at_ms,
+                                           .spared = spares ? &late->spared : NULL,
+                                           .as_of = as_of,
                                            .done = on_forgotten,
                                            .owner = &w};
         s->ops->forget(s, &forgets[i]);
     }
-    if (n > 0) {
-        change_wait(&w.done);
-    }
+    change_wait(&w.done);
     for (size_t i = 0; i < n; i++) {
         int code = forgets[i].err.code;
-        list[i]->here = code == 0 ? forgets[i].seq : 0;
+        list[i]->done = code == 0;
         if (code == ERR_SHARED || code == ERR_CORRUPT) {
             leave(m, list[i], forgets[i].err.text);
-        } else if (code < 0) {
+        } else if (code < 0 && code != ERR_STALE) {
             rc = err_set(err, code, "%s", forgets[i].err.text);
-        }
-    }
-    return rc;
-}
-
-static int forget_all(struct merge *m, struct err *err)
-{
-    struct late *some[FORGETS_AT_ONCE];
-    struct store_forget *forgets = malloc(FORGETS_AT_ONCE * sizeof *forgets);
-    size_t n = 0;
-    int rc = forgets == NULL ? no_memory(err) : 0;
-    for (size_t i = 0; i < m->n_late && rc == 0; i++) {
-        if (m->late[i].seq != 0) {
-            some[n++] = &m->late[i];
-        }
-        if (n == FORGETS_AT_ONCE || i + 1 == m->n_late) {
-            rc = forget_some(m, some, forgets, n, err);
-            n = 0;
         }
     }
     free(forgets);
     return rc;
+}
+
+/* Whether an earlier one of the user has to go before: what that spares this one may end. */
+static bool must_wait(struct merge *m, const struct late *late)
+{
+    for (struct late *other = find_late(m, late->key); other != late; other = next_late(m, other)) {
+        if (other->seq != 0 && !other->done &&
+            (other->hash == late->hash || other->hash == WHOLE || late->hash == WHOLE)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those of the next round. */
+static size_t choose(struct merge *m, struct late *some[FORGETS_AT_ONCE], size_t most, bool spares)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_late && n < most; i++) {
+        struct late *late = &m->late[i];
+        if (late->seq != 0 && !late->done && !(spares && must_wait(m, late))) {
+            some[n++] = late;
+        }
+    }
+    return n;
 }
 
 /* Whether the feed has all that was recorded here since the other one was replaced. */
@@ -393,27 +421,77 @@ static int can_tell_apart(struct merge *m, struct err *err)
                      "than its forgets can't be told");
 }
 
+static int gather_all(struct merge *m, uint64_t last, struct err *err)
+{
+    buf_clear(&m->forgotten);
+    m->spared_bytes = 0;
+    int rc = walk_feed(m, m->since, last, note_forgotten, err);
+    sort_forgotten(m);
+    return rc < 0 ? rc : walk_feed(m, m->since, last, gather, err);
+}
+
+/* What came while the feed was walked through. A client's forget, or a user who was loaded: all of it anew. */
+static int gather_more(struct merge *m, const struct feed_event *e, struct err *err)
+{
+    if (is_play(e->kind) || e->kind == FEED_OFFSET) {
+        return gather(m, e, err);
+    }
+    struct late *late = find_late(m, key_of(m, e));
+    while (late != NULL && !late->at_hand) {
+        late = next_late(m, late);
+    }
+    return late == NULL ? 0 : err_set(err, ERR_STALE, "more was recorded meanwhile");
+}
+
+static void end_round(struct late **some, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        some[i]->at_hand = false;
+        buf_free(&some[i]->spared.bytes);
+        some[i]->spared = (struct store_batch){0};
+    }
+}
+
+/* *most: how many forgets may go at once. */
+static int take_round(struct merge *m, struct late **some, size_t n, size_t *most, struct err *err)
+{
+    const struct store *s = m->r->store;
+    uint64_t last = s->feed->last(m->r->store), next;
+    for (size_t i = 0; i < n; i++) {
+        some[i]->at_hand = true;
+    }
+    int rc = gather_all(m, last, err);
+    for (int i = 0; rc == 0 && i < CATCH_UP && (next = s->feed->last(m->r->store)) > last; i++) {
+        rc = walk_feed(m, last, next, gather_more, err);
+        last = next;
+    }
+    if (rc == 0 && m->spared_bytes > SPARED_BYTES && n > 1) {
+        *most = n / 2;
+    } else if (rc == 0) {
+        rc = forget_some(m, some, n, true, last, err);
+    }
+    end_round(some, n);
+    return rc == ERR_STALE ? 0 : rc; /* in another round */
+}
+
 static int take_forgets(struct merge *m, bool force, struct err *err)
 {
-    struct store *s = m->r->store;
+    struct late *some[FORGETS_AT_ONCE];
+    size_t n, most = FORGETS_AT_ONCE;
     int rc = 0;
-    if (m->n_late == 0) {
-        return 0;
+    if (m->n_late > 0 && !force) {
+        rc = can_tell_apart(m, err);
     }
-    if (force) {
-        return forget_all(m, err);
+    while (rc == 0 && (n = choose(m, some, most, !force)) > 0) {
+        if (force) {
+            rc = forget_some(m, some, n, false, 0, err);
+        } else {
+            rc = walk_feed(m, m->since, m->r->store->feed->last(m->r->store), leave_loaded, err);
+            n = rc == 0 ? choose(m, some, most, true) : 0;
+            rc = n > 0 ? take_round(m, some, n, &most, err) : rc;
+        }
     }
-    if ((rc = can_tell_apart(m, err)) < 0 || (rc = walk_feed(m, s->feed->last(s), leave_loaded, err)) < 0 ||
-        (rc = forget_all(m, err)) < 0) {
-        return rc;
-    }
-    uint64_t last = s->feed->last(s);
-    if ((rc = walk_feed(m, last, note_forgotten, err)) < 0) {
-        return rc;
-    }
-    sort_forgotten(m);
-    rc = walk_feed(m, last, record_newer, err);
-    return rc < 0 ? rc : hand_in(m, err);
+    return rc;
 }
 
 /* One that comes before a forget of the run is ended by it; one behind it is not, also when it was the same
@@ -430,7 +508,7 @@ static int take_play(struct merge *m, const struct feed_event *e, struct err *er
         }
         at_ms = late->at_ms >= at_ms ? late->at_ms + 1 : at_ms;
     }
-    return record(m, e, at_ms, err);
+    return add(m, &m->batch, e, at_ms, err);
 }
 
 /* A user's state comes by LOAD, and the offsets of sources are this node's own. */

@@ -91,7 +91,12 @@ uint32_t store_batch_drop(struct store_batch *batch,
 const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
 
 /* FORGET user [item ...]: n_items == 0 forgets the user. items NULL, though there are some: nobody knows more of them
- * than their hashes. The caller keeps the memory behind the slices until done(). */
+ * than their hashes. The caller keeps the memory behind the slices until done().
+ *
+ * spared: what of it is newer than a forget of another history, plays and deliveries of the user. It is recorded again
+ * behind the forget, in the same transaction, so that nobody sees the one without the other. Whoever gathered it looked
+ * at the feed up to as_of: is there something later that the forget would end, or may be, it is refused (ERR_STALE),
+ * and nothing is changed; nor is anything after another error. Only where the store has a feed. */
 struct store_forget {
     struct store_message message;
     int64_t key;
@@ -107,6 +112,8 @@ struct store_forget {
     uint64_t seq;      /* once durable, as that of a batch */
     int64_t at_ms;     /* and its time */
     int64_t stated_ms; /* in: when it happened elsewhere, on the node whose feed this is from; 0: now, here */
+    struct store_batch *spared; /* NULL: nothing; it has no done() */
+    uint64_t as_of;
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;

@@ -483,6 +483,49 @@ def test_a_replica_that_stands_still(pair):
 # --- nodes that flush apart ---
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_nothing_is_absent_while_the_old_one_rejoins(pair, killed):  # noqa: F811
+    """The old primary brings a forget that the new one never had: what the new one has acknowledged since stays seen, at
+    each moment, and a kill -9 in between changes nothing."""
+    old, new, _ = pair()
+    say(old, "PLAYED", "u", "old")
+    level(old, new)
+    assert new.stop() == 0
+    say(old, "FORGET", "u")  # acknowledged by the old one alone
+    old.kill()
+    del new.options["replica_of"]
+    run("promote", "--data", new.data)
+    new.start()
+    say(new, "PLAYED", "u", "new")
+    with new.client() as c:
+        c.pipeline([["PLAYED", f"f{i}", *range(100)] for i in range(1000)])
+    ends, said = threading.Event(), []
+
+    def asks():
+        try:
+            with new.client() as c:
+                while not ends.is_set():
+                    said.append(c.command("SEEN", "u", "new", "old"))
+        except (Closed, OSError):
+            pass
+    thread = threading.Thread(target=asks)
+    thread.start()
+    rejoin = [UNSEEN, "rejoin", f"127.0.0.1:{new.port}", "--data", str(old.data)]
+    process = subprocess.Popen(rejoin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if killed:
+        until(lambda: [1, 0] in said or process.poll() is not None, lambda: said[-5:])
+        new.kill()
+        new.start()
+        process.wait()
+    assert process.wait() == 0 or killed
+    ends.set()
+    thread.join()
+    assert said and [answer for answer in said if answer[0] != 1] == []
+    assert subprocess.run(rejoin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode in (0, 1)
+    with new.client() as c:
+        assert c.command("SEEN", "u", "new", "old") == [1, 0]
+
+
 def test_a_delivery_that_fell_off_comes_back_on_neither(pair):
     primary, replica, _ = pair()
     for i in range(100):

@@ -206,6 +206,79 @@ static void repeated_it_ends_no_more(void **state)
     assert_seen(x, "ann", "abc", "001");
 }
 
+/* With the store's own words: what is spared comes with the forget, or neither does. */
+static void spared_with_the_forget_or_not_at_all(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at = clock_wall_ms();
+    part(x, OLD);
+    play(x->f, "ann", "a");
+    play(x->f, "ann", "b");
+    flush(x->f);
+    play(x->f, "ann", "c");
+    struct slice item = slice_str("b");
+    uint64_t hash = hash_id(SEED, item), last = x->f->store->feed->last(x->f->store);
+    const uint64_t as_of[] = {last - 1, last, last};
+    for (int i = 0; i < 3; i++) {
+        int done = 0;
+        struct store_batch spared = {.events = 0};
+        assert_int_equal(
+            store_batch_add(&spared, STORE_PLAY, at, STORE_STATED, key_of("ann"), slice_str("ann"), &item, &hash, 1),
+            0);
+        struct store_forget forget = {.key = key_of("ann"),
+                                      .user = slice_str("ann"),
+                                      .first_month = INT32_MIN,
+                                      .stated_ms = at - 1,
+                                      .spared = &spared,
+                                      .as_of = as_of[i],
+                                      .done = forget_done,
+                                      .owner = &done};
+        if (i == 1) {
+            rule(VFS_SYNC, "staging.db-wal", 1, true, VFS_EIO);
+        }
+        x->f->store->ops->forget(x->f->store, &forget);
+        wait_flag(&done);
+        vfs_fault_heal();
+        assert_int_equal(forget.err.code, i == 0 ? ERR_STALE : i == 1 ? ERR_IO : 0);
+        assert_seen(x, "ann", "abc", i == 2 ? "010" : "111");
+        buf_free(&spared.bytes);
+    }
+    kill_store(x->f);
+    start(x);
+    assert_seen(x, "ann", "abc", "010");
+    flush(x->f);
+    assert_seen(x, "ann", "abc", "010");
+    kill_store(x->f);
+    start(x);
+    assert_seen(x, "ann", "abc", "010");
+}
+
+/* Several forgets of one user, of which each spares what is newer than itself. */
+static void each_forget_spares_what_is_newer(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at[4];
+    play(x->f, "ann", "a");
+    part(x, OLD);
+    for (int i = 0; i < 4; i++) {
+        const char item[] = {(char)('b' + i), '\0'};
+        later(x);
+        at[i] = clock_wall_ms();
+        later(x);
+        play(x->f, "ann", item);
+        play(x->f, "bob", item);
+    }
+    put(x, FEED_FORGET, at[1], "ann", ""); /* b goes */
+    put(x, FEED_UNSEE, at[2], "ann", "d"); /* d is newer */
+    put(x, FEED_UNSEE, at[3], "ann", "d"); /* and goes */
+    put(x, FEED_UNSEE, at[3], "ann", "c"); /* so does c, which the first one spared */
+    put(x, FEED_UNSEE, at[3], "bob", "e"); /* newer */
+    put(x, FEED_FORGET, at[3], "bob", "");
+    bring(x);
+    assert_seen(x, "ann", "abcde", "00001");
+    assert_seen(x, "bob", "bcde", "0001");
+}
+
 /* A client's forget holds, whether it comes before or behind what the old one's has ended. */
 static void clients_forgets_hold(void **state)
 {
@@ -371,7 +444,8 @@ static void the_disk_fails(void **state)
         rule(VFS_WRITE | VFS_SYNC, "", nth, false, VFS_EIO);
         int rc = change_merge(&x->r, &ch, &err);
         vfs_fault_heal();
-        advance(x->f, HOUR_MS); /* what was refused is tried again */
+        assert_seen(x, user, "b", "1"); /* acknowledged here: never absent */
+        advance(x->f, HOUR_MS);         /* what was refused is tried again */
         for (int i = 0; i < 20 && rc < 0; i++) {
             err = (struct err){0};
             rc = change_merge(&x->r, &ch, &err);
@@ -391,6 +465,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(plays_count_by_their_time, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forget_ends_what_is_older, setup, teardown),
         cmocka_unit_test_setup_teardown(repeated_it_ends_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(spared_with_the_forget_or_not_at_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_forget_spares_what_is_newer, setup, teardown),
         cmocka_unit_test_setup_teardown(clients_forgets_hold, setup, teardown),
         cmocka_unit_test_setup_teardown(an_item_by_its_hash, setup, teardown),
         cmocka_unit_test_setup_teardown(a_user_who_was_loaded_since, setup, teardown),

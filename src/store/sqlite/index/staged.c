@@ -405,7 +405,13 @@ static void row_dropped(struct staged *s, struct staged_user *user)
 }
 
 /* ids NULL: all of them. */
-static void drop(struct staged *s, int64_t key, struct slice id, const uint64_t *ids, size_t n)
+static bool is_dropped(uint64_t row, const uint64_t *ids, size_t n, uint64_t from)
+{
+    return ids == NULL ? row >= from : bsearch(&row, ids, n, sizeof(row), by_number) != NULL;
+}
+
+/* ids NULL: all from that one on. */
+static void drop(struct staged *s, int64_t key, struct slice id, const uint64_t *ids, size_t n, uint64_t from)
 {
     struct staged_user *user = staged_find(s, key, id);
     if (user == NULL) {
@@ -414,7 +420,7 @@ static void drop(struct staged *s, int64_t key, struct slice id, const uint64_t 
     struct plays_at at = plays_begin(user);
     for (struct play *play; (play = plays_next(&at)) != NULL;) {
         uint64_t row = s->first_id + play->id;
-        if (play_live(play) && (ids == NULL || bsearch(&row, ids, n, sizeof(row), by_number) != NULL)) {
+        if (play_live(play) && is_dropped(row, ids, n, from)) {
             atomic_store_explicit(&play->dead, 1, memory_order_relaxed);
             row_dropped(s, user);
         }
@@ -422,7 +428,7 @@ static void drop(struct staged *s, int64_t key, struct slice id, const uint64_t 
     struct sent_at last = sent_begin(user);
     for (struct sent *sent; (sent = sent_next(&last)) != NULL;) {
         uint64_t row = s->first_id + sent->id;
-        if (sent_live(sent) && (ids == NULL || bsearch(&row, ids, n, sizeof(row), by_number) != NULL)) {
+        if (sent_live(sent) && is_dropped(row, ids, n, from)) {
             atomic_store_explicit(&sent->item, 0, memory_order_relaxed);
             row_dropped(s, user);
         }
@@ -431,12 +437,17 @@ static void drop(struct staged *s, int64_t key, struct slice id, const uint64_t 
 
 void staged_drop_user(struct staged *s, int64_t key, struct slice id)
 {
-    drop(s, key, id, NULL, 0);
+    drop(s, key, id, NULL, 0, 0);
+}
+
+void staged_drop_from(struct staged *s, int64_t key, struct slice id, uint64_t from)
+{
+    drop(s, key, id, NULL, 0, from);
 }
 
 void staged_drop_rows(struct staged *s, int64_t key, struct slice id, const uint64_t *ids, size_t n)
 {
     if (n > 0) {
-        drop(s, key, id, ids, n);
+        drop(s, key, id, ids, n, 0);
     }
 }

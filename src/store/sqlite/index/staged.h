@@ -84,6 +84,7 @@ int staged_find_items(const struct staged *s, int64_t key, struct slice user, co
                       int first_month, uint64_t cut, bool *seen, struct staged_ids *ids);
 
 void staged_drop_user(struct staged *s, int64_t key, struct slice user);
+void staged_drop_from(struct staged *s, int64_t key, struct slice user, uint64_t from); /* rows from that id on */
 
 /* ids: ascending, as one call of staged_find_items() appended them. */
 void staged_drop_rows(struct staged *s, int64_t key, struct slice user, const uint64_t *ids, size_t n);

@@ -115,6 +115,31 @@ static int find_answer(struct sqlite_store *s, struct store_forget *forget)
     return result;
 }
 
+/* --- what is newer, and spared --- */
+
+/* With the ids of its rows, from the from-th on: whether it would end something that its spared ones may lack. */
+static int check_as_of(struct sqlite_store *s, struct store_forget *forget, size_t from)
+{
+    const struct staged_ids *ids = &s->stager.ids;
+    bool later = atomic_load(&s->left) > forget->as_of;
+    for (size_t i = from; i < ids->n && !later; i++) {
+        later = ids->at[i] > forget->as_of;
+    }
+    return later ? err_set(&forget->err, ERR_STALE, "something newer was recorded meanwhile") : 0;
+}
+
+static int admit_spared(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct store_batch *spared = forget->spared;
+    int verdict = stager_admit(s, spared, 0);
+    if (verdict != 0) {
+        return err_set(&forget->err, verdict < 0 ? verdict : ERR_BUSY, "%s",
+                       verdict < 0 ? spared->err.text : "staging memory is full");
+    }
+    slots_make_room(s, spared->rows);
+    return 0;
+}
+
 /* --- a group: forgets of different users, which share a commit --- */
 
 enum {
@@ -125,6 +150,7 @@ struct forgotten {
     struct store_forget *forget;
     size_t ends[STORE_SLOTS_MAX]; /* in the stager's ids: where its rows of slot i end */
     bool migrates;                /* a note of the user's migration ends with it */
+    uint64_t spared, spared_end;  /* ids of what it spares */
 };
 
 struct forgets {
@@ -183,7 +209,7 @@ static void drop_rows(struct sqlite_store *s, const struct forgotten *f, size_t 
     const struct store_forget *forget = f->forget;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         struct staged *index = atomic_load(&s->slots[i].index);
-        if (f->ends[i] > from && forget->n_items == 0) {
+        if (f->ends[i] > from && forget->n_items == 0 && f->spared == f->spared_end) {
             staged_drop_user(index, forget->key, forget->user);
         } else if (f->ends[i] > from) {
             staged_drop_rows(index, forget->key, forget->user, s->stager.ids.at + from, f->ends[i] - from);
@@ -192,8 +218,35 @@ static void drop_rows(struct sqlite_store *s, const struct forgotten *f, size_t 
     }
 }
 
-/* Its ids of the sequence, its rows, its tombstone, its event, the end of its note. */
-static int write_one(struct sqlite_store *s, const struct forgotten *f, size_t from, struct err *err)
+/* In the index before the commit, so that no question misses it. */
+static int write_spared(struct sqlite_store *s, struct forgotten *f, struct err *err)
+{
+    struct store_batch *spared = f->forget->spared;
+    f->spared = f->spared_end = s->stager.next_id;
+    if (spared == NULL) {
+        return 0;
+    }
+    int result = stager_write_batch(s, spared, &s->stager.next_id, err);
+    if (result == 0 && (result = stager_index_batch(s, spared, &f->spared_end)) < 0) {
+        *err = spared->err;
+    }
+    return result;
+}
+
+/* Nothing came of it. */
+static void drop_spared(struct sqlite_store *s, const struct forgets *g)
+{
+    struct staged *index = atomic_load(&s->slots[s->open].index);
+    for (size_t i = 0; i < g->n; i++) {
+        const struct forgotten *f = &g->of[i];
+        if (f->spared < f->spared_end) {
+            staged_drop_from(index, f->forget->key, f->forget->user, f->spared);
+        }
+    }
+}
+
+/* Its ids of the sequence, its rows, its tombstone, its event, the end of its note, what it spares. */
+static int write_one(struct sqlite_store *s, struct forgotten *f, size_t from, struct err *err)
 {
     struct store_forget *forget = f->forget;
     uint64_t fed = feed_forget_ids(s, forget);
@@ -210,7 +263,7 @@ static int write_one(struct sqlite_store *s, const struct forgotten *f, size_t f
     if (result == 0 && f->migrates) {
         result = migration_users_end(s, forget->key, err);
     }
-    return result;
+    return result == 0 ? write_spared(s, f, err) : result;
 }
 
 /* Where the ids of the i-th begin. */
@@ -221,7 +274,7 @@ static size_t begin_of(const struct forgets *g, size_t i)
 
 /* Inside a transaction. The high-water mark goes with it, so that the ids of deleted rows are never used again. Rows
  * that a failed commit may have left are deleted too: they could be the users'. */
-static int write_all(struct sqlite_store *s, const struct forgets *g, struct err *err)
+static int write_all(struct sqlite_store *s, struct forgets *g, struct err *err)
 {
     int result = stager_undo(s, err);
     for (size_t i = 0; i < g->n && result == 0; i++) {
@@ -234,7 +287,7 @@ static int write_all(struct sqlite_store *s, const struct forgets *g, struct err
 }
 
 /* Deletes the rows from the file, durably, then from memory. */
-static int forget_rows(struct sqlite_store *s, const struct forgets *g, struct err *err)
+static int forget_rows(struct sqlite_store *s, struct forgets *g, struct err *err)
 {
     struct db *db = &s->stager.db;
     uint64_t from = s->stager.next_id;
@@ -253,12 +306,18 @@ static int forget_rows(struct sqlite_store *s, const struct forgets *g, struct e
         db_rollback(db);
     }
     if (result < 0) {
+        drop_spared(s, g);
         feed_failed(s);
         stager_undo_later(s, from, s->stager.next_id);
         s->stager.undo_forgets = true;
         return result;
     }
     s->stager.undo_from = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->of[i].spared < g->of[i].spared_end) {
+            s->slots[s->open].last_id = g->of[i].spared_end - 1;
+        }
+    }
     for (size_t i = 0; i < g->n; i++) {
         forgets_written(s, g->of[i].forget);
         feed_forgot(s, g->of[i].forget);
@@ -275,7 +334,7 @@ static int forget_rows(struct sqlite_store *s, const struct forgets *g, struct e
     return 0;
 }
 
-static int forget_staged(struct sqlite_store *s, const struct forgets *g, struct err *err)
+static int forget_staged(struct sqlite_store *s, struct forgets *g, struct err *err)
 {
     struct db *db = &s->stager.db;
     int result = db->lost ? db_reopen(db, err) : 0;
@@ -316,7 +375,9 @@ void stager_forget_ended(struct sqlite_store *s, int64_t key)
 
 static void refuse(struct sqlite_store *s, struct store_forget *forget)
 {
-    log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
+    if (forget->err.code != ERR_STALE) { /* that one is asked again at once */
+        log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
+    }
     atomic_fetch_sub(counter_of(s, forget->key), 1);
     answer(forget);
 }
@@ -353,14 +414,18 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first)
     for (struct store_message *m = first, *next; m != NULL; m = next) {
         next = m->next;
         struct forgotten *f = &g.of[g.n];
-        struct store_forget *forget = f->forget = (struct store_forget *)m;
+        struct store_forget *forget = (struct store_forget *)m;
+        size_t before = s->stager.ids.n;
+        *f = (struct forgotten){.forget = forget};
         int64_t earlier;
         heartbeat_now(&s->stager.queue.task.heartbeat);
         forget->err = (struct err){0};
         forget->cut = 0;
         store_now(&s->base, &forget->at_ms, &earlier);
         forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
-        if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || find_all(s, f) < 0) {
+        if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || find_all(s, f) < 0 ||
+            (forget->spared != NULL && (check_as_of(s, forget, before) < 0 || admit_spared(s, forget) < 0))) {
+            s->stager.ids.n = before;
             refuse(s, forget);
         } else if (++g.n == STAGER_FORGETS_MAX || s->stager.ids.n >= GROUP_ROWS) {
             commit(s, &g);

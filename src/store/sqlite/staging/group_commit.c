@@ -150,12 +150,27 @@ static int feed_offsets(struct sqlite_store *s, struct store_batch *batch, uint6
     return result;
 }
 
+int stager_write_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id, struct err *err)
+{
+    uint64_t rows_a_part = parts_rows(config_now(s->cfg)->staging_memory);
+    struct store_event event;
+    size_t at = 0;
+    int result = 0;
+    while (result == 0 && store_batch_next(batch, &at, &event)) {
+        uint64_t from = *id;
+        result = insert_event(s, &event, rows_a_part, id, err);
+        if (result == 0) {
+            result = feed_add(s, &event, from, err);
+        }
+    }
+    return result;
+}
+
 static int write_group(struct sqlite_store *s, struct store_message *first, struct store_message *end, uint64_t *id,
                        struct err *err)
 {
     struct stager *st = &s->stager;
     struct db *db = &st->db;
-    uint64_t rows_a_part = parts_rows(config_now(s->cfg)->staging_memory);
     int result = db_begin(db, err);
     if (result < 0) {
         return result;
@@ -163,15 +178,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
     result = stager_undo(s, err);
     for (struct store_message *m = first; m != end && result == 0; m = m->next) {
         struct store_batch *batch = (struct store_batch *)m;
-        struct store_event event;
-        size_t at = 0;
-        while (result == 0 && store_batch_next(batch, &at, &event)) {
-            uint64_t from = *id;
-            result = insert_event(s, &event, rows_a_part, id, err);
-            if (result == 0) {
-                result = feed_add(s, &event, from, err);
-            }
-        }
+        result = stager_write_batch(s, batch, id, err);
         result = result < 0 ? result : positions_write(s, batch, err);
         result = result < 0 ? result : feed_offsets(s, batch, id, err);
     }
@@ -213,8 +220,7 @@ static void prefetch(const struct staged *index, const struct store_batch *batch
     }
 }
 
-/* Puts a committed batch into the open slot's index, up to the first row that fails: *id becomes that one's. */
-static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id)
+int stager_index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id)
 {
     struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
     struct store_event event;
@@ -355,7 +361,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
         struct store_batch *batch = (struct store_batch *)m;
         m = m->next;
         batch->err = err;
-        if (result == 0 && (result = index_batch(s, batch, &indexed)) < 0) {
+        if (result == 0 && (result = stager_index_batch(s, batch, &indexed)) < 0) {
             err = batch->err; /* also of the batches behind it, whose rows go with its own */
             stager_undo_later(s, indexed, id);
         }

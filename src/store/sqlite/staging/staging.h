@@ -126,6 +126,10 @@ void stager_free(struct sqlite_store *s);                 /* answers what is lef
 /* group_commit.c: commits the batches first .. end (excluded) and answers them */
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
 /* How a commit ended. What may fail the next one, too, is why writes are refused, until one succeeds. */
+/* Of a batch without positions: its rows and events inside the transaction; then in the open slot's index, up to the
+ * first that fails. *id is the next one's. */
+int stager_write_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id, struct err *err);
+int stager_index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id);
 void stager_note_commit(struct sqlite_store *s, const struct err *err);
 void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
 /* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, in the feed, and among

@@ -156,6 +156,9 @@ static bool work_held(struct sqlite_store *s)
         } else if (verdict > 0) {
             return false;
         } else if (st->held != NULL && st->held->kind == STORE_FORGET) {
+            if (((struct store_forget *)st->held)->spared != NULL && st->memory == RING_FULL) {
+                return false;
+            }
             if (!work_forgets(s)) {
                 return true;
             }
