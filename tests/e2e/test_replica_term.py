@@ -135,3 +135,19 @@ def test_an_option_ends_the_wait(pair):  # noqa: F811
     reload(first)
     until(lambda: status(first)["writes_refused"] == b"", lambda: status(first))
     assert status(first)["unheard"] == 1 and say(first, "PLAYED", "u", "a") == 1
+
+
+def test_peers_are_each_folders_own(pair, folder):  # noqa: F811
+    """They neither go along with the feed, nor with a clone."""
+    def peers_in(server):
+        return server.sqlite("staging.db", "SELECT source FROM positions WHERE source LIKE 'peer:%'")
+    first, second, _ = pair()
+    node = status(first)["node"].decode()
+    until(lambda: f"peer:{node}:" in peers_in(first) and "peer:" in peers_in(second), first.log)
+    run("clone", at(first), "--data", folder / "third")
+    say(first, "PLAYED", "u", "a")
+    level(first, second)
+    assert f"peer:{node}:" not in peers_in(second)
+    second.stop()
+    second.data = folder / "third"
+    assert f"peer:{node}:" not in peers_in(second)

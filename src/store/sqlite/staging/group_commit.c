@@ -127,7 +127,7 @@ void stager_undo_ended(struct sqlite_store *s, bool committed)
  * that one goes on here by them. */
 static bool travels(struct slice source)
 {
-    static const char *const own[] = {"merge:", "clone:", "promoted:"};
+    static const char *const own[] = {"merge:", "clone:", "promoted:", "peer:"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         size_t n = strlen(own[i]);
         if (source.len >= n && memcmp(source.data, own[i], n) == 0) {
