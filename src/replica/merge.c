@@ -1,15 +1,15 @@
 /* What an old primary alone has, when it rejoins: recorded here in its order, each event once, since the position of
  * its source moves with it. Its times are stated ones: what is older than a forget here is dropped.
  *
- * Nor may its forgets end what is newer. The store can't tell times apart once plays are in filters; the feed can: it
- * has all that was recorded here since the promotion, kept for the old primary. So what a forget would end, though it
- * is newer, is gathered from the feed first, and handed in with the forget: the store records it again behind that, in
- * one transaction, so that it is never absent, whatever fails. If something came meanwhile the store refuses, and it is
- * gathered anew. The forgets of a run of events go first, in rounds, of each item one in a round; then come the plays.
- * What is recorded again has a stated time, too: a client's forget in between ends it, as it should.
+ * Its forgets end what both had before the promotion, and nothing that was acknowledged here since, whatever the clocks
+ * say. The store can't tell these apart once plays are in filters; the feed can: it has all that was recorded here
+ * since, kept for the old primary. So that is gathered from the feed first, and handed in with the forget: the store
+ * records it again behind that, in one transaction, so that it is never absent, whatever fails. If something came
+ * meanwhile the store refuses, and it is gathered anew. The forgets of a run of events go first, in rounds, of each
+ * item one in a round; then come the plays.
  *
- * A crash in the middle is mended by repeating the run. Then the feed has the forgets of the first try as well. They
- * are older than what they must not end, which tells them from those of clients here. */
+ * A crash in the middle is mended by repeating the run. Then the feed has the forgets of the first try as well, and
+ * behind each what it spared: by the order of the feed they have ended the rest, as clients' forgets here do. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ struct late {
     struct store_batch spared; /* what it would end, though it is newer */
 };
 
-/* When a client here has last forgotten a user, or an item. */
+/* When a user, or an item, was last forgotten here. */
 struct forgotten {
     int64_t key;
     uint64_t hash;
@@ -222,7 +222,7 @@ static int leave_loaded(struct merge *m, const struct feed_event *e, struct err 
     (void)err;
     for (struct late *late = e->kind == FEED_USER ? find_late(m, key_of(m, e)) : NULL; late != NULL;
          late = next_late(m, late)) {
-        if (late->seq != 0 && !late->done && e->at_ms > late->at_ms) {
+        if (late->seq != 0 && !late->done) {
             leave(m, late, "the user was loaded since");
         }
     }
@@ -238,28 +238,31 @@ static int note_forgotten(struct merge *m, const struct feed_event *e, struct er
     return buf_add(&m->forgotten, &f, sizeof f) < 0 ? no_memory(err) : 0;
 }
 
-static int by_item_and_time(const void *a, const void *b)
+static int by_item_and_seq(const void *a, const void *b)
 {
     const struct forgotten *x = a, *y = b;
-    return x->key != y->key       ? (x->key < y->key ? -1 : 1)
-           : x->hash != y->hash   ? (x->hash < y->hash ? -1 : 1)
-           : x->at_ms != y->at_ms ? (x->at_ms < y->at_ms ? -1 : 1)
-           : x->seq != y->seq     ? (x->seq < y->seq ? -1 : 1)
-                                  : 0;
+    return x->key != y->key     ? (x->key < y->key ? -1 : 1)
+           : x->hash != y->hash ? (x->hash < y->hash ? -1 : 1)
+           : x->seq != y->seq   ? (x->seq < y->seq ? -1 : 1)
+                                : 0;
 }
 
-/* Of each user and item the last one stays. */
+/* Of each user and item the last one stays, with the latest time of all. */
 static void sort_forgotten(struct merge *m)
 {
     struct forgotten *list = (struct forgotten *)(void *)m->forgotten.data;
     size_t n = m->forgotten.len / sizeof *list, kept = 0;
     if (n > 0) {
-        qsort(list, n, sizeof *list, by_item_and_time);
+        qsort(list, n, sizeof *list, by_item_and_seq);
     }
     for (size_t i = 0; i < n; i++) {
-        bool last = i + 1 == n || list[i].key != list[i + 1].key || list[i].hash != list[i + 1].hash;
-        list[kept] = list[i];
-        kept += last;
+        struct forgotten *before = kept > 0 ? &list[kept - 1] : NULL;
+        if (before != NULL && before->key == list[i].key && before->hash == list[i].hash) {
+            before->seq = list[i].seq;
+            before->at_ms = before->at_ms > list[i].at_ms ? before->at_ms : list[i].at_ms;
+        } else {
+            list[kept++] = list[i];
+        }
     }
     m->forgotten.len = kept * sizeof *list;
 }
@@ -283,18 +286,18 @@ static const struct forgotten *find_forgotten(const struct merge *m, int64_t key
     return NULL;
 }
 
-/* Whether a client here has ended it; and if not, the time with which it is recorded again: behind a forget of the same
- * millisecond that came before. */
+/* Whether something here has ended it; and if not, the time with which it is recorded again: behind each forget that
+ * came before, which the store takes for older by the times alone. */
 static bool ended_here(const struct merge *m, const struct feed_event *e, int64_t *at_ms)
 {
     const uint64_t hashes[] = {WHOLE, hash_of(m, e)};
     for (size_t i = 0; i < sizeof hashes / sizeof *hashes; i++) {
         const struct forgotten *f = find_forgotten(m, key_of(m, e), hashes[i]);
-        if (f != NULL && f->at_ms >= e->at_ms) {
-            if (f->seq > e->seq) {
-                return true;
-            }
-            *at_ms = f->at_ms >= *at_ms ? f->at_ms + 1 : *at_ms;
+        if (f != NULL && f->seq > e->seq) {
+            return true;
+        }
+        if (f != NULL && f->at_ms >= *at_ms) {
+            *at_ms = f->at_ms + 1;
         }
     }
     return false;
@@ -313,9 +316,10 @@ static int gather(struct merge *m, const struct feed_event *e, struct err *err)
     while (by != NULL && !(by->at_hand && is_of(by, hash_of(m, e)))) {
         by = next_late(m, by);
     }
-    if (by == NULL || e->at_ms <= by->at_ms || ended_here(m, e, &at_ms)) {
+    if (by == NULL || ended_here(m, e, &at_ms)) {
         return 0;
     }
+    at_ms = by->at_ms >= at_ms ? by->at_ms + 1 : at_ms;
     size_t before = by->spared.bytes.len;
     int rc = add(m, &by->spared, e, at_ms, err);
     m->spared_bytes += by->spared.bytes.len - before;

@@ -263,6 +263,7 @@ class Parted:
     def __init__(self, world, lost):
         self.w, self.old, self.new, self.lost = world, world.primary, world.replica, lost
         self.there = {user: set() for user in USERS}  # what the new one has forgotten of each since
+        self.kept = {user: set() for user in USERS}  # what it has acknowledged of each since: no forget of the old one ends it
 
     def acknowledge(self, server, *words):
         self.w.advance(1000)
@@ -271,6 +272,10 @@ class Parted:
         self.w.primary = self.old
         self.w.story[-1] += f" at {server.folder.name}"
         assert reply, self.w.story
+
+    def stays(self, user, items):
+        if items:
+            self.w.ledger.said(user, items, True, True)
 
     def speak(self):
         w, server = self.w, self.w.random.choice([self.old, self.new])
@@ -283,13 +288,18 @@ class Parted:
             w.ledger.forgot(user, True)
             if server is self.new:
                 self.there[user] = set(ITEMS)
+                self.kept[user] = set()
+            self.stays(user, self.kept[user])
         else:
             self.acknowledge(server, what, user, *items)
             w.ledger.said(user, items, what != "FORGET", True)
             if server is self.new and what == "FORGET":
                 self.there[user] |= set(items)
+                self.kept[user] -= set(items)
             elif server is self.new:
                 self.there[user] -= set(items)
+                self.kept[user] |= set(items)
+            self.stays(user, self.kept[user] & set(items))
         if self.lost and server is self.old and what in ("PLAYED", "DELIVERED"):
             # Sent as a filter, which has no times: a forget there may hide it.
             doubtful = set(items) & self.there[user]

@@ -150,7 +150,8 @@ static void plays_count_by_their_time(void **state)
 }
 
 /* What the old one has forgotten goes, and what came here later stays. */
-static void a_forget_ends_what_is_older(void **state)
+/* Whatever its time: what was acknowledged here since the promotion stays. */
+static void a_forget_ends_what_both_had(void **state)
 {
     struct fixture *x = *state;
     play(x->f, "ann", "a");
@@ -170,7 +171,7 @@ static void a_forget_ends_what_is_older(void **state)
     put(x, FEED_PLAY, at, "ann", "y"); /* of the same millisecond, and behind it */
     put(x, FEED_UNSEE, at, "bob", "a");
     bring(x);
-    assert_seen(x, "ann", "abcdxy", "001101");
+    assert_seen(x, "ann", "abcdxy", "011101");
     assert_seen(x, "bob", "ab", "11");
 }
 
@@ -186,17 +187,26 @@ static void repeated_it_ends_no_more(void **state)
     play(x->f, "ann", "b");
     put(x, FEED_FORGET, at, "ann", "");
     put(x, FEED_PLAY, at + 1, "ann", "c");
-    /* The first try ends behind the forget. */
+    /* The first try ends behind the forget, and what that spares. */
     int done = 0;
+    struct slice item = slice_str("b");
+    uint64_t hash = hash_id(SEED, item);
+    struct store_batch spared = {.events = 0};
+    assert_int_equal(
+        store_batch_add(&spared, STORE_PLAY, at + 1, STORE_STATED, key_of("ann"), slice_str("ann"), &item, &hash, 1),
+        0);
     struct store_forget first = {.key = key_of("ann"),
                                  .user = slice_str("ann"),
                                  .first_month = INT32_MIN,
                                  .stated_ms = at,
+                                 .spared = &spared,
+                                 .as_of = x->f->store->feed->last(x->f->store),
                                  .done = forget_done,
                                  .owner = &done};
     x->f->store->ops->forget(x->f->store, &first);
     wait_flag(&done);
-    assert_seen(x, "ann", "abc", "000");
+    buf_free(&spared.bytes);
+    assert_seen(x, "ann", "abc", "010");
     kill_store(x->f);
     start(x);
     bring_as(x, false, false, 0);
@@ -253,12 +263,13 @@ static void spared_with_the_forget_or_not_at_all(void **state)
     assert_seen(x, "ann", "abc", "010");
 }
 
-/* Several forgets of one user, of which each spares what is newer than itself. */
+/* Several forgets of one user, one behind the other: each spares what was recorded here. */
 static void each_forget_spares_what_is_newer(void **state)
 {
     struct fixture *x = *state;
     int64_t at[4];
     play(x->f, "ann", "a");
+    play(x->f, "bob", "a");
     part(x, OLD);
     for (int i = 0; i < 4; i++) {
         const char item[] = {(char)('b' + i), '\0'};
@@ -268,15 +279,20 @@ static void each_forget_spares_what_is_newer(void **state)
         play(x->f, "ann", item);
         play(x->f, "bob", item);
     }
-    put(x, FEED_FORGET, at[1], "ann", ""); /* b goes */
-    put(x, FEED_UNSEE, at[2], "ann", "d"); /* d is newer */
-    put(x, FEED_UNSEE, at[3], "ann", "d"); /* and goes */
-    put(x, FEED_UNSEE, at[3], "ann", "c"); /* so does c, which the first one spared */
-    put(x, FEED_UNSEE, at[3], "bob", "e"); /* newer */
-    put(x, FEED_FORGET, at[3], "bob", "");
+    forget(x->f, "ann", "c");
+    put(x, FEED_FORGET, at[1], "ann", "");
+    put(x, FEED_PLAY, at[1] + 1, "ann", "x"); /* which the last one ends */
+    put(x, FEED_UNSEE, at[2], "ann", "d");
+    put(x, FEED_UNSEE, at[3] + HOUR_MS, "ann", "d"); /* a clock that is ahead */
+    put(x, FEED_UNSEE, at[3], "bob", "e");
+    put(x, FEED_UNSEE, at[3], "bob", "a");
+    put(x, FEED_FORGET, at[3] + HOUR_MS, "bob", "");
+    put(x, FEED_FORGET, at[3] + HOUR_MS, "ann", "");
     bring(x);
-    assert_seen(x, "ann", "abcde", "00001");
-    assert_seen(x, "bob", "bcde", "0001");
+    assert_seen(x, "ann", "abcdex", "010110");
+    assert_seen(x, "bob", "abcde", "01111");
+    flush(x->f);
+    assert_seen(x, "ann", "abcdex", "010110");
 }
 
 /* A client's forget holds, whether it comes before or behind what the old one's has ended. */
@@ -463,7 +479,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(plays_count_by_their_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_forget_ends_what_is_older, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forget_ends_what_both_had, setup, teardown),
         cmocka_unit_test_setup_teardown(repeated_it_ends_no_more, setup, teardown),
         cmocka_unit_test_setup_teardown(spared_with_the_forget_or_not_at_all, setup, teardown),
         cmocka_unit_test_setup_teardown(each_forget_spares_what_is_newer, setup, teardown),
