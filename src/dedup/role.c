@@ -324,8 +324,11 @@ int role_meet(struct role *r, uint64_t term, uint64_t node, const char *address,
     role_look(r, &now);
     uint64_t mine = now.role == NODE_PRIMARY ? now.node : now.leader; /* of whom this node's term is */
     int won = term > now.term || (term == now.term && node > mine);
+    const char *scheme = strstr(now.address, "://");
+    bool configured = now.role == NODE_REPLICA && /* there an operator knows better */
+                      strcmp(scheme != NULL ? scheme + 3 : now.address, r->of) == 0;
     bool moved = term == now.term && node == mine && now.role != NODE_PRIMARY && address[0] != '\0' &&
-                 strcmp(address, now.address) != 0;
+                 strcmp(address, now.address) != 0 && !configured;
     int rc = 0;
     if (won || moved) {
         to = now;

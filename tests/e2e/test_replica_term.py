@@ -151,3 +151,13 @@ def test_peers_are_each_folders_own(pair, folder):  # noqa: F811
     second.stop()
     second.data = folder / "third"
     assert f"peer:{node}:" not in peers_in(second)
+
+
+def test_a_replica_stays_where_it_is_configured(pair):  # noqa: F811
+    """A primary that is started again tells its replicas where it is, as it sees that; `of` says more."""
+    first, second, wire = pair()
+    until(lambda: "peer:" in first.sqlite("staging.db", "SELECT source FROM positions"), first.log)
+    first.restart()
+    until(lambda: "another node has heard of this primary" in first.log(), first.log)
+    with pytest.raises(RespError, match=f"{wire.address} takes writes"):
+        say(second, "PLAYED", "u", "a")
