@@ -39,6 +39,7 @@ def test_the_old_primary_is_told_though_nothing_is_configured(pair, served):  # 
 def test_the_other_replica_is_told_after_a_start(three):  # noqa: F811
     """The second was restarted since it heard of the third, without a primary; the third knows of the first alone."""
     first, second, third, wire = three()
+    until(lambda: f":{at(third)}" in second.sqlite("staging.db", "SELECT source FROM positions"), second.log)
     third.stop()
     first.process.kill()
     first.process.wait()
