@@ -31,7 +31,7 @@ ITEMS = [f"item:{i}" for i in range(120)]
 class World:
     def __init__(self, folder, seed, clock=None, **options):
         self.random, self.folder, self.ledger, self.story = random.Random(seed), folder, Ledger(USERS), []
-        self.options, self.links, self.clock = options, {}, clock
+        self.options, self.links, self.clock, self.nodes = options, {}, clock, []
         self.primary = self.node("a", **options)
         self.primary.start()
         self.wire = Wire(self.primary.port)
@@ -42,7 +42,8 @@ class World:
     def node(self, name, **options):
         own = self.folder / name
         own.mkdir()
-        return Server(own, clock=self.clock, wait=False, **options)
+        self.nodes.append(Server(own, clock=self.clock, wait=False, **options))
+        return self.nodes[-1]
 
     def clock_option(self):
         """Of a command that opens a folder."""
@@ -173,7 +174,7 @@ class World:
             self.drop(server)
         self.wire.stop()
         codes = []
-        for server in (self.replica, self.primary):
+        for server in self.nodes:
             if server.alive():
                 thaw(server.process)
                 codes.append(server.stop())
