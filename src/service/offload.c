@@ -29,6 +29,7 @@ static struct offload_job *next_job(struct offload_thread *t)
     pthread_mutex_lock(&lane->lock);
     while (lane->first == NULL && task_wait(t->task, INT64_MAX)) {
     }
+    heartbeat_now(&t->task->heartbeat); /* also when jobs never end */
     struct loop_message *message = task_stops(t->task) ? NULL : lane->first;
     if (message != NULL) {
         lane->first = message->next;
@@ -66,6 +67,7 @@ static int add_thread(struct offload_lane *lane, const struct dedup *dedup, stru
     code =
         task_start(t->task, lane->kind->name, lane->kind->leaves_cold ? TASK_BEATS : TASK_SILENT, offload_main, t, err);
     if (code < 0) {
+        task_destroy(t->task);
         asker_close(t->asker);
     }
     lane->n += code == 0;

@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/calendar.h"
+#include "base/clock.h"
 #include "fake_store.h"
+#include "net/worker.h"
 #include "service/offload.h"
 #include "tests/lib/server_fixture.h"
 
@@ -277,12 +279,67 @@ static void test_no_readers(void **state)
     assert_in_range(failed, OFFLOAD_COLD_THREADS + 2, OFFLOAD_COLD_THREADS + 4);
 }
 
+enum { LONG_MS = 20 * 1000, BACKLOG = 4 };
+
+struct long_job {
+    struct offload_job job; /* first */
+    const struct heartbeat *beat;
+    int64_t silent_ms; /* when it began */
+};
+
+static void take_long(struct offload_job *job, struct asker *asker)
+{
+    (void)asker;
+    struct long_job *l = (struct long_job *)job;
+    l->silent_ms = heartbeat_silent_ms(l->beat);
+    clock_test_pass(LONG_MS);
+}
+
+/* Jobs that wait one behind the other are no reason to take the thread for stuck. */
+static void test_a_backlog_is_no_hang(void **state)
+{
+    (void)state;
+    static struct worker home; /* which takes what was answered when the test ends, or never */
+    struct fixture f;
+    struct offload a;
+    struct err err;
+    struct long_job jobs[BACKLOG];
+    set_up(&f, 0);
+    pthread_mutex_init(&home.queue.lock, NULL);
+    home.queue.end = &home.queue.first;
+    assert_int_equal(offload_start(&a, &f.dedup, &err), 0);
+    struct offload_lane *lane = &a.lanes[OFFLOAD_LARGE];
+    pthread_mutex_lock(&lane->lock); /* it finds them all at once */
+    for (int i = 0; i < BACKLOG; i++) {
+        jobs[i] = (struct long_job){.job = {.home = &home, .ask = take_long, .lane = OFFLOAD_LARGE},
+                                    .beat = &lane->tasks[0].heartbeat};
+        *lane->end = &jobs[i].job.message;
+        lane->end = &jobs[i].job.message.next;
+    }
+    task_wake(&lane->tasks[0]);
+    pthread_mutex_unlock(&lane->lock);
+    for (bool answered = false; !answered; usleep(100)) {
+        pthread_mutex_lock(&home.queue.lock);
+        answered = home.queue.end == &jobs[BACKLOG - 1].job.message.next;
+        pthread_mutex_unlock(&home.queue.lock);
+    }
+    for (int i = 0; i < BACKLOG; i++) {
+        assert_in_range(jobs[i].silent_ms, 0, LONG_MS - 1);
+    }
+    offload_stop(&a);
+    fake_store_thaw(f.store);
+    tear_down(&f);
+    pthread_mutex_destroy(&home.queue.lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frozen),      cmocka_unit_test(test_deadline),   cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_line),        cmocka_unit_test(test_cold_giant), cmocka_unit_test(test_giant_is_overdue),
-        cmocka_unit_test(test_client_gone), cmocka_unit_test(test_months),     cmocka_unit_test(test_no_readers),
+        cmocka_unit_test(test_frozen),      cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_bound),       cmocka_unit_test(test_line),
+        cmocka_unit_test(test_cold_giant),  cmocka_unit_test(test_giant_is_overdue),
+        cmocka_unit_test(test_client_gone), cmocka_unit_test(test_months),
+        cmocka_unit_test(test_no_readers),  cmocka_unit_test(test_a_backlog_is_no_hang),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
