@@ -91,6 +91,30 @@ void task_wake(struct task *t)
     pthread_cond_signal(&t->wake);
 }
 
+void tasks_init(struct task *tasks, int n, pthread_mutex_t *mutex)
+{
+    for (int i = 0; i < n; i++) {
+        task_init(&tasks[i], mutex);
+    }
+}
+
+void tasks_destroy(struct task *tasks, int n)
+{
+    for (int i = 0; i < n; i++) {
+        task_destroy(&tasks[i]);
+    }
+}
+
+void tasks_stop(struct task *tasks, int n)
+{
+    for (int i = 0; i < n; i++) {
+        task_ask_stop(&tasks[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        task_stop(&tasks[i]);
+    }
+}
+
 void task_unlock_wake_one(struct task *tasks, int n)
 {
     struct task *t = NULL;
@@ -116,7 +140,6 @@ static void beat(struct task *t)
     }
 }
 
-/* Until it is told to stop, woken (if it may), or now() is until_us. */
 /* Once, not for longer than until the next beat. */
 static void sleep_until(struct task *t, int64_t until_us, int64_t now_us, bool real)
 {
@@ -132,6 +155,7 @@ static void sleep_until(struct task *t, int64_t until_us, int64_t now_us, bool r
     beat(t);
 }
 
+/* Until it is told to stop, woken (if it may), or now() is until_us. */
 static bool wait_until(struct task *t, int64_t until_us, bool wakes, int64_t (*now)(void), bool real)
 {
     int64_t at_us;

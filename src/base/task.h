@@ -48,11 +48,16 @@ int task_start(struct task *t, const char *name, enum task_kind kind, void (*run
                struct err *err);
 
 /* Asks it to end; task_stop() waits until it has, too. Both without the mutex, as often as one likes, also when it was
- * never started. Of several that are to end together, ask all before the first is waited for. */
+ * never started. */
 void task_ask_stop(struct task *t);
 void task_stop(struct task *t);
 bool task_started(const struct task *t); /* and not stopped */
 bool task_stops(const struct task *t);   /* any thread, with or without the mutex */
+
+/* Of several that end together. */
+void tasks_init(struct task *tasks, int n, pthread_mutex_t *mutex);
+void tasks_destroy(struct task *tasks, int n);
+void tasks_stop(struct task *tasks, int n);
 
 /* Waits to be woken, and is not yet. Any thread without the mutex; for tests. */
 bool task_is_idle(struct task *t);

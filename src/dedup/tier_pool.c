@@ -43,7 +43,7 @@ struct tier_pool {
     unsigned deaths; /* so often it was found dead: what was connected before may be as dead, and not know */
     struct err why;
     struct tier_thread keeper, threads[TIER_POOL_THREADS];
-    struct task keeping, answering[TIER_POOL_THREADS];
+    struct task tasks[1 + TIER_POOL_THREADS]; /* the keeper's first */
 };
 
 struct tier_port {
@@ -360,7 +360,7 @@ static bool ask(struct tier_port *port, struct tier_question *q)
 {
     struct tier_pool *p = port->pool;
     pthread_mutex_lock(&p->mutex);
-    bool room = p->well && !task_stops(&p->keeping) && p->n < TIER_POOL_QUESTIONS_MAX &&
+    bool room = p->well && !task_stops(&p->tasks[0]) && p->n < TIER_POOL_QUESTIONS_MAX &&
                 p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX && has_thread(p) &&
                 budget_allows(port->memory, BUDGET_REPLY, size_of(q->n));
     struct tier_job *job = room ? job_new(port, q) : NULL;
@@ -373,7 +373,7 @@ static bool ask(struct tier_port *port, struct tier_question *q)
         port->jobs = job;
         *p->end = job;
         p->end = &job->next;
-        task_unlock_wake_one(p->answering, TIER_POOL_THREADS);
+        task_unlock_wake_one(p->tasks + 1, TIER_POOL_THREADS);
     } else {
         pthread_mutex_unlock(&p->mutex);
     }
@@ -429,15 +429,12 @@ int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_po
     p->end = &p->first;
     err_set(&p->why, ERR_SYSTEM, "it has not been reached yet");
     pthread_mutex_init(&p->mutex, NULL);
-    p->keeper = (struct tier_thread){.pool = p, .task = &p->keeping};
-    task_init(&p->keeping, &p->mutex);
-    for (int i = 0; i < TIER_POOL_THREADS; i++) {
-        p->threads[i] = (struct tier_thread){.pool = p, .task = &p->answering[i]};
-        task_init(&p->answering[i], &p->mutex);
-    }
-    int rc = task_start(&p->keeping, "tier-keeper", TASK_SILENT, keep, &p->keeper, err);
+    tasks_init(p->tasks, 1 + TIER_POOL_THREADS, &p->mutex);
+    p->keeper = (struct tier_thread){.pool = p, .task = &p->tasks[0]};
+    int rc = task_start(p->keeper.task, "tier-keeper", TASK_SILENT, keep, &p->keeper, err);
     for (int i = 0; i < TIER_POOL_THREADS && rc == 0; i++) {
-        rc = task_start(&p->answering[i], "tier-reader", TASK_SILENT, answer, &p->threads[i], err);
+        p->threads[i] = (struct tier_thread){.pool = p, .task = &p->tasks[1 + i]};
+        rc = task_start(p->threads[i].task, "tier-reader", TASK_SILENT, answer, &p->threads[i], err);
     }
     if (rc < 0) {
         tier_pool_stop(p);
@@ -458,14 +455,7 @@ void tier_pool_stop(struct tier_pool *p)
     if (p == NULL) {
         return;
     }
-    task_ask_stop(&p->keeping);
-    for (int i = 0; i < TIER_POOL_THREADS; i++) {
-        task_ask_stop(&p->answering[i]);
-    }
-    task_stop(&p->keeping);
-    for (int i = 0; i < TIER_POOL_THREADS; i++) {
-        task_stop(&p->answering[i]);
-    }
+    tasks_stop(p->tasks, 1 + TIER_POOL_THREADS);
     for (struct tier_job *job = take(p); job != NULL; job = take(p)) {
         free_job(p, job);
     }
@@ -474,10 +464,7 @@ void tier_pool_stop(struct tier_pool *p)
 void tier_pool_free(struct tier_pool *p)
 {
     if (p != NULL) {
-        task_destroy(&p->keeping);
-        for (int i = 0; i < TIER_POOL_THREADS; i++) {
-            task_destroy(&p->answering[i]);
-        }
+        tasks_destroy(p->tasks, 1 + TIER_POOL_THREADS);
         pthread_mutex_destroy(&p->mutex);
         free(p);
     }

@@ -49,7 +49,7 @@ struct front_store {
     struct front_load *first, **end;       /* that wait */
     struct store_message *refused, **last; /* writes that wait to be refused */
     struct front_thread keeper, threads[FRONT_READER_THREADS];
-    struct task keeping, answering[FRONT_READER_THREADS];
+    struct task tasks[1 + FRONT_READER_THREADS]; /* the keeper's first */
 
     /* As the keeper saw it last. */
     bool reached;
@@ -66,8 +66,6 @@ static inline struct front_store *front_store_of(struct store *s)
 /* Waits for Redis and its meta, and knows the seed then: see front_store_open(). */
 int front_reader_first(struct front_store *s, struct err *err);
 
-void front_reader_init(struct front_store *s); /* its tasks, before the rest */
-void front_reader_destroy(struct front_store *s);
 int front_reader_start(struct front_store *s, struct err *err); /* what has begun ends with front_reader_stop() */
 void front_reader_stop(struct front_store *s);
 

@@ -62,7 +62,7 @@ static int load(struct store_reader *r, struct store_load *l)
     l->reader = r;
     pthread_mutex_lock(&s->mutex);
     int rc = STORE_LATER;
-    if (task_stops(&s->keeping)) {
+    if (task_stops(&s->tasks[0])) {
         rc = err_set(&l->err, ERR_CLOSED, "the server is stopping");
     } else if (!s->reached) {
         rc = err_set(&l->err, s->why.code, "%s", s->why.text);
@@ -75,7 +75,7 @@ static int load(struct store_reader *r, struct store_load *l)
         *s->end = f;
         s->end = &f->next;
     }
-    task_unlock_wake_one(s->answering, rc == STORE_LATER ? FRONT_READER_THREADS : 0);
+    task_unlock_wake_one(s->tasks + 1, rc == STORE_LATER ? FRONT_READER_THREADS : 0);
     return rc;
 }
 
@@ -100,7 +100,7 @@ static void put(struct store *base, struct store_message *m, enum store_message_
     pthread_mutex_lock(&s->mutex);
     *s->last = m;
     s->last = &m->next;
-    task_unlock_wake_one(s->answering, FRONT_READER_THREADS);
+    task_unlock_wake_one(s->tasks + 1, FRONT_READER_THREADS);
 }
 
 static void store_record(struct store *base, struct store_batch *batch)
@@ -177,7 +177,7 @@ static uint64_t store_seed(struct store *base)
 
 static void free_store(struct front_store *s)
 {
-    front_reader_destroy(s);
+    tasks_destroy(s->tasks, 1 + FRONT_READER_THREADS);
     pthread_cond_destroy(&s->told);
     pthread_mutex_destroy(&s->mutex);
     free(s);
@@ -222,7 +222,7 @@ int front_store_open(const struct config *cfg, struct store **store, struct err 
     s->last = &s->refused;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->told, NULL);
-    front_reader_init(s);
+    tasks_init(s->tasks, 1 + FRONT_READER_THREADS, &s->mutex);
     int rc = front_reader_first(s, err);
     if (rc == 0) {
         rc = front_reader_start(s, err);

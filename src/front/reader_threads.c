@@ -364,6 +364,7 @@ int front_reader_first(struct front_store *s, struct err *err)
     const int64_t until_us = clock_real_us() + FRONT_OPEN_MS * (int64_t)1000;
     struct look look = {.why = {0}};
     int rc;
+    s->keeper.store = s;
     for (;;) {
         *err = (struct err){0};
         rc = look_there(&s->keeper, &look, err);
@@ -374,7 +375,7 @@ int front_reader_first(struct front_store *s, struct err *err)
             break;
         }
         pthread_mutex_lock(&s->mutex);
-        task_rest_real(&s->keeping, clock_real_us() + FRONT_LOOK_MS * 1000);
+        task_rest_real(&s->tasks[0], clock_real_us() + FRONT_LOOK_MS * 1000);
         pthread_mutex_unlock(&s->mutex);
     }
     rc = rc == 0 ? take_seed(s, &look.question.meta, err) : rc;
@@ -386,29 +387,13 @@ int front_reader_first(struct front_store *s, struct err *err)
     return rc;
 }
 
-void front_reader_init(struct front_store *s)
-{
-    s->keeper = (struct front_thread){.store = s, .task = &s->keeping};
-    task_init(&s->keeping, &s->mutex);
-    for (int i = 0; i < FRONT_READER_THREADS; i++) {
-        s->threads[i] = (struct front_thread){.store = s, .task = &s->answering[i]};
-        task_init(&s->answering[i], &s->mutex);
-    }
-}
-
-void front_reader_destroy(struct front_store *s)
-{
-    task_destroy(&s->keeping);
-    for (int i = 0; i < FRONT_READER_THREADS; i++) {
-        task_destroy(&s->answering[i]);
-    }
-}
-
 int front_reader_start(struct front_store *s, struct err *err)
 {
-    int rc = task_start(&s->keeping, "front-keeper", TASK_SILENT, keep, &s->keeper, err);
+    s->keeper.task = &s->tasks[0];
+    int rc = task_start(s->keeper.task, "front-keeper", TASK_SILENT, keep, &s->keeper, err);
     for (int i = 0; i < FRONT_READER_THREADS && rc == 0; i++) {
-        rc = task_start(&s->answering[i], "front-reader", TASK_SILENT, answer, &s->threads[i], err);
+        s->threads[i] = (struct front_thread){.store = s, .task = &s->tasks[1 + i]};
+        rc = task_start(s->threads[i].task, "front-reader", TASK_SILENT, answer, &s->threads[i], err);
     }
     return rc;
 }
@@ -417,14 +402,7 @@ void front_reader_stop(struct front_store *s)
 {
     struct err closed = {0};
     err_set(&closed, ERR_CLOSED, "the server is stopping");
-    task_ask_stop(&s->keeping);
-    for (int i = 0; i < FRONT_READER_THREADS; i++) {
-        task_ask_stop(&s->answering[i]);
-    }
-    task_stop(&s->keeping);
-    for (int i = 0; i < FRONT_READER_THREADS; i++) {
-        task_stop(&s->answering[i]);
-    }
+    tasks_stop(s->tasks, 1 + FRONT_READER_THREADS);
     hang_up(&s->keeper);
     pthread_mutex_lock(&s->mutex);
     fail_all(s, &closed);

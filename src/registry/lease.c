@@ -37,7 +37,6 @@ struct lease {
     uint64_t step_version; /* of what was said last, and of what the key was last looked at for */
     uint64_t step_seen;
     bool recorded;
-    bool stopping;
     struct lease_status status;
 };
 
@@ -248,8 +247,8 @@ int lease_start(struct lease *l, struct err *err)
 void lease_stop(struct lease *l)
 {
     if (l != NULL) {
+        task_ask_stop(&l->task);
         pthread_mutex_lock(&l->mutex);
-        l->stopping = true;
         pthread_cond_broadcast(&l->changed);
         pthread_mutex_unlock(&l->mutex);
         agent_interrupt(l->agent);
@@ -282,7 +281,7 @@ bool lease_record(void *lease, const uint64_t *nodes, int n)
     l->step_version++;
     l->recorded = false;
     int64_t left_us;
-    while (!l->recorded && !l->stopping && (left_us = until_us - clock_real_us()) > 0) {
+    while (!l->recorded && !task_stops(&l->task) && (left_us = until_us - clock_real_us()) > 0) {
         clock_cond_wait_real_us(&l->changed, &l->mutex, left_us);
     }
     bool recorded = l->recorded;

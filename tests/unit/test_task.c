@@ -256,8 +256,8 @@ static void one_of_a_crew_is_woken(void **state)
     (void)state;
     const int n = test_rounds(ROUNDS);
     struct err err;
+    tasks_init(crew.tasks, CREW, &mutex);
     for (int i = 0; i < CREW; i++) {
-        task_init(&crew.tasks[i], &mutex);
         assert_int_equal(task_start(&crew.tasks[i], "crew", TASK_SILENT, take_one_each, &crew.tasks[i], &err), 0);
     }
     for (int i = 0; i < n; i++) {
@@ -275,13 +275,8 @@ static void one_of_a_crew_is_woken(void **state)
         pthread_cond_wait(&told, &mutex);
     }
     pthread_mutex_unlock(&mutex);
-    for (int i = 0; i < CREW; i++) {
-        task_ask_stop(&crew.tasks[i]);
-    }
-    for (int i = 0; i < CREW; i++) {
-        task_stop(&crew.tasks[i]);
-        task_destroy(&crew.tasks[i]);
-    }
+    tasks_stop(crew.tasks, CREW);
+    tasks_destroy(crew.tasks, CREW);
 }
 
 /* --- its end --- */
