@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "replica/change.h"
 #include "replica/clone_mark.h"
 #include "store/copy.h"
 #include "store/positions.h"
 
-enum { PAGE = 64, DIGITS = NODE_TEXT - 1 };
+enum { DIGITS = NODE_TEXT - 1 };
 
 /* "feed:NODE:RUN" */
 static bool read_source(struct slice source, struct feed_cursor *out)
@@ -21,51 +20,26 @@ static bool read_source(struct slice source, struct feed_cursor *out)
            change_read_id(slice_of(source.data + prefix + DIGITS + 1, DIGITS), &out->run);
 }
 
-/* Positions behind `after`, as far as they begin like it; each() says whether to go on. */
-static int walk(struct store *store, struct store_reader *reader, struct slice prefix,
-                bool (*each)(void *arg, const struct feed_cursor *c), void *arg, struct err *err)
-{
-    struct store_position page[PAGE];
-    char last[STORE_SOURCE_MAX];
-    struct arena arena = {0};
-    struct slice after = prefix;
-    int n = PAGE;
-    bool more = store->copy != NULL;
-    while (more && n == PAGE) {
-        n = store->copy->positions(reader, &after, page, PAGE, &arena, err);
-        for (int i = 0; i < n && more; i++) {
-            struct feed_cursor c = {.seq = (uint64_t)page[i].next};
-            struct slice source = page[i].source;
-            more = source.len >= prefix.len && memcmp(source.data, prefix.data, prefix.len) == 0 &&
-                   (!read_source(source, &c) || each(arg, &c));
-        }
-        if (n == PAGE) {
-            memcpy(last, page[n - 1].source.data, page[n - 1].source.len);
-            after = slice_of(last, page[n - 1].source.len);
-        }
-        arena_reset(&arena);
-    }
-    arena_free(&arena);
-    return n < 0 ? n : 0;
-}
-
 struct found {
     struct feed_cursor *out;
     int n, max;
 };
 
-static bool note(void *arg, const struct feed_cursor *c)
+static bool note(void *arg, const struct store_position *position)
 {
     struct found *f = arg;
-    struct feed_cursor *last = f->n > 0 ? &f->out[f->n - 1] : NULL;
-    if (last != NULL && last->node == c->node) {
-        *last = c->seq >= last->seq ? *c : *last;
+    struct feed_cursor *last = f->n > 0 ? &f->out[f->n - 1] : NULL, c = {.seq = (uint64_t)position->next};
+    if (!read_source(position->source, &c)) {
+        return true;
+    }
+    if (last != NULL && last->node == c.node) {
+        *last = c.seq >= last->seq ? c : *last;
         return true;
     }
     if (f->n == f->max) {
         return false;
     }
-    f->out[f->n++] = *c;
+    f->out[f->n++] = c;
     return true;
 }
 
@@ -75,7 +49,7 @@ int cursor_find(struct store *store, struct store_reader *reader, uint64_t node,
     char prefix[CLONE_MARK_TEXT];
     struct found f = {out, 0, 1};
     int len = snprintf(prefix, sizeof prefix, CLONE_FEED_PREFIX "%016" PRIx64 ":", node);
-    int rc = walk(store, reader, slice_of(prefix, (size_t)len), note, &f, err);
+    int rc = copy_positions_each(store, reader, slice_of(prefix, (size_t)len), note, &f, err);
     return rc < 0 ? rc : f.n;
 }
 
@@ -91,6 +65,6 @@ int cursor_list(struct store *store, struct store_reader *reader, struct feed_cu
                 struct err *err)
 {
     struct found f = {out, 0, CURSOR_NODES_MAX};
-    int rc = walk(store, reader, slice_str(CLONE_FEED_PREFIX), note, &f, err);
+    int rc = copy_positions_each(store, reader, slice_str(CLONE_FEED_PREFIX), note, &f, err);
     return rc < 0 ? rc : f.n;
 }

@@ -4,12 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "replica/change_impl.h"
 #include "store/copy.h"
 #include "store/positions.h"
 
-enum { PAGE = 64, DIGITS = NODE_TEXT - 1, PREFIX = 5 + DIGITS + 1, GONE = -1 };
+enum { DIGITS = NODE_TEXT - 1, PREFIX = 5 + DIGITS + 1, GONE = -1 };
 
 _Static_assert(PREFIX + DIGITS + 1 + NODE_ADDRESS_TEXT <= STORE_SOURCE_MAX, "a peer is a source of positions");
 
@@ -48,42 +47,25 @@ static bool read_position(const struct store_position *position, struct peer *ou
 
 /* --- reading --- */
 
-static int load(struct store *store, struct store_reader *reader, struct peers *peers, struct err *err)
+static bool add(void *arg, const struct store_position *position)
 {
-    struct store_position page[PAGE];
-    char text[STORE_SOURCE_MAX], last[STORE_SOURCE_MAX];
-    struct arena arena = {0};
-    struct slice prefix = slice_of(text, PREFIX), after = prefix;
-    int n = PAGE;
-    bool more = true;
-    snprintf(text, sizeof text, "peer:%016" PRIx64 ":", own_node(store));
-    while (more && n == PAGE) {
-        n = store->copy->positions(reader, &after, page, PAGE, &arena, err);
-        for (int i = 0; i < n && more; i++) {
-            struct slice s = page[i].source;
-            more = s.len >= PREFIX && memcmp(s.data, prefix.data, PREFIX) == 0 && peers->n < PEERS_MAX;
-            peers->n += more && read_position(&page[i], &peers->list[peers->n]);
-        }
-        if (n == PAGE) {
-            memcpy(last, page[n - 1].source.data, page[n - 1].source.len);
-            after = slice_of(last, page[n - 1].source.len);
-        }
-        arena_reset(&arena);
-    }
-    arena_free(&arena);
-    return n < 0 ? n : 0;
+    struct peers *peers = arg;
+    peers->n += read_position(position, &peers->list[peers->n]);
+    return peers->n < PEERS_MAX;
 }
 
 int peers_load(struct store *store, struct peers *peers, struct err *err)
 {
     struct store_reader *reader;
+    char prefix[PREFIX + 1];
     peers->n = 0;
     if (store->copy == NULL || store->positions == NULL || store->node == NULL) {
         return 0;
     }
     int rc = store->ops->reader_open(store, &reader, err);
     if (rc == 0) {
-        rc = load(store, reader, peers, err);
+        snprintf(prefix, sizeof prefix, "peer:%016" PRIx64 ":", own_node(store));
+        rc = copy_positions_each(store, reader, slice_of(prefix, PREFIX), add, peers, err);
         store->ops->reader_close(reader);
     }
     return rc;

@@ -50,4 +50,9 @@ struct store_adopt {
     size_t n;
 };
 
+/* Each position whose source begins with that prefix, in their order, until each() says that it is enough; the slice is
+ * the callee's until it returns. A store without this capability has none. Blocks. */
+int copy_positions_each(struct store *s, struct store_reader *reader, struct slice prefix,
+                        bool (*each)(void *arg, const struct store_position *position), void *arg, struct err *err);
+
 #endif

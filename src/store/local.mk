@@ -6,6 +6,7 @@ libunseen_a_SOURCES += \
 	src/store/codec/user_snapshot.h \
 	src/store/feed.c \
 	src/store/feed.h \
+	src/store/copy.c \
 	src/store/copy.h \
 	src/store/node.c \
 	src/store/node.h \
