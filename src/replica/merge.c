@@ -67,10 +67,11 @@ struct merge {
 
     struct late *late; /* by key, those of one key in their order */
     size_t n_late;
-    struct buf forgotten; /* struct forgotten each; by key and hash, once it is sorted */
-    uint64_t left;        /* forgets */
-    size_t spared_bytes;  /* of this round */
-    uint64_t since;       /* behind that event was recorded what the old one never had */
+    struct buf forgotten;         /* struct forgotten each; by key and hash, once it is sorted */
+    uint64_t left;                /* forgets */
+    size_t at_hand, spared_bytes; /* of this round: forgets; what is gathered for them */
+    uint64_t since;               /* behind that event was recorded what the old one never had */
+    uint64_t noted;               /* up to that one it was looked through for what ends, and for who was loaded */
 };
 
 static int no_memory(struct err *err)
@@ -216,22 +217,16 @@ static int walk_feed(struct merge *m, uint64_t after, uint64_t last, feed_visit 
     return n < 0 ? n : 0;
 }
 
-/* What a user was brought in with since, nobody can tell from what they had before. */
-static int leave_loaded(struct merge *m, const struct feed_event *e, struct err *err)
+/* Each event once. What a user was brought in with since can't be told from what they had before. */
+static int note(struct merge *m, const struct feed_event *e, struct err *err)
 {
-    (void)err;
-    for (struct late *late = e->kind == FEED_USER ? find_late(m, key_of(m, e)) : NULL; late != NULL;
-         late = next_late(m, late)) {
+    struct late *first = e->kind == FEED_USER || is_forget(e->kind) ? find_late(m, key_of(m, e)) : NULL;
+    for (struct late *late = e->kind == FEED_USER ? first : NULL; late != NULL; late = next_late(m, late)) {
         if (late->seq != 0 && !late->done) {
             leave(m, late, "the user was loaded since");
         }
     }
-    return 0;
-}
-
-static int note_forgotten(struct merge *m, const struct feed_event *e, struct err *err)
-{
-    if (!is_forget(e->kind) || find_late(m, key_of(m, e)) == NULL) {
+    if (first == NULL || e->kind == FEED_USER) {
         return 0;
     }
     struct forgotten f = {key_of(m, e), hash_of(m, e), e->at_ms, e->seq};
@@ -323,7 +318,9 @@ static int gather(struct merge *m, const struct feed_event *e, struct err *err)
     size_t before = by->spared.bytes.len;
     int rc = add(m, &by->spared, e, at_ms, err);
     m->spared_bytes += by->spared.bytes.len - before;
-    return rc;
+    return rc == 0 && m->at_hand > 1 && m->spared_bytes > SPARED_BYTES
+               ? err_set(err, ERR_LARGE, "too much is spared at a time")
+               : rc;
 }
 
 /* --- carrying out --- */
@@ -416,22 +413,13 @@ static int can_tell_apart(struct merge *m, struct err *err)
     struct change_parting p;
     feed_state_of(m->r->store, m->consumer, &queue);
     bool parted = change_parting(m->r->store, &p) && p.node == m->node;
-    m->since = p.promoted_at_seq;
+    m->since = m->noted = p.promoted_at_seq;
     return parted && queue.name[0] != '\0' && queue.place != FEED_LOST && queue.cursor <= p.promoted_at_seq
                ? 0
                : err_set(
                      err, ERR_NOTFOUND,
                      "not all that was recorded here since the promotion is kept for the old primary: what is newer "
                      "than its forgets can't be told");
-}
-
-static int gather_all(struct merge *m, uint64_t last, struct err *err)
-{
-    buf_clear(&m->forgotten);
-    m->spared_bytes = 0;
-    int rc = walk_feed(m, m->since, last, note_forgotten, err);
-    sort_forgotten(m);
-    return rc < 0 ? rc : walk_feed(m, m->since, last, gather, err);
 }
 
 /* What came while the feed was walked through. A client's forget, or a user who was loaded: all of it anew. */
@@ -447,6 +435,15 @@ static int gather_more(struct merge *m, const struct feed_event *e, struct err *
     return late == NULL ? 0 : err_set(err, ERR_STALE, "more was recorded meanwhile");
 }
 
+static void begin_round(struct merge *m, struct late **some, size_t n)
+{
+    m->at_hand = n;
+    m->spared_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        some[i]->at_hand = true;
+    }
+}
+
 static void end_round(struct late **some, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -456,26 +453,34 @@ static void end_round(struct late **some, size_t n)
     }
 }
 
-/* *most: how many forgets may go at once. */
-static int take_round(struct merge *m, struct late **some, size_t n, size_t *most, struct err *err)
+/* *most: how many forgets may go at once. 1: there may be more to do; 0: all is done. */
+static int take_round(struct merge *m, size_t *most, struct err *err)
 {
-    const struct store *s = m->r->store;
-    uint64_t last = s->feed->last(m->r->store), next;
-    for (size_t i = 0; i < n; i++) {
-        some[i]->at_hand = true;
+    struct store *s = m->r->store;
+    struct late *some[FORGETS_AT_ONCE];
+    struct err why = {0};
+    uint64_t last = s->feed->last(s), next;
+    int rc = walk_feed(m, m->noted, last, note, err);
+    if (rc < 0) {
+        return rc;
     }
-    int rc = gather_all(m, last, err);
-    for (int i = 0; rc == 0 && i < CATCH_UP && (next = s->feed->last(m->r->store)) > last; i++) {
-        rc = walk_feed(m, last, next, gather_more, err);
+    m->noted = last;
+    sort_forgotten(m);
+    size_t n = choose(m, some, *most, true);
+    if (n == 0) {
+        return 0;
+    }
+    begin_round(m, some, n);
+    rc = walk_feed(m, m->since, last, gather, &why);
+    for (int i = 0; rc == 0 && i < CATCH_UP && (next = s->feed->last(s)) > last; i++) {
+        rc = walk_feed(m, last, next, gather_more, &why);
         last = next;
     }
-    if (rc == 0 && m->spared_bytes > SPARED_BYTES && n > 1) {
-        *most = n / 2;
-    } else if (rc == 0) {
-        rc = forget_some(m, some, n, true, last, err);
-    }
+    bool again = rc == ERR_LARGE || rc == ERR_STALE;
+    *most = rc == ERR_LARGE ? n / 2 : *most;
+    rc = rc == 0 ? forget_some(m, some, n, true, last, &why) : rc;
     end_round(some, n);
-    return rc == ERR_STALE ? 0 : rc; /* in another round */
+    return rc == 0 || again ? 1 : err_set(err, rc, "%s", why.text);
 }
 
 static int take_forgets(struct merge *m, bool force, struct err *err)
@@ -483,17 +488,17 @@ static int take_forgets(struct merge *m, bool force, struct err *err)
     struct late *some[FORGETS_AT_ONCE];
     size_t n, most = FORGETS_AT_ONCE;
     int rc = 0;
-    if (m->n_late > 0 && !force) {
-        rc = can_tell_apart(m, err);
+    if (m->n_late == 0) {
+        return 0;
     }
-    while (rc == 0 && (n = choose(m, some, most, !force)) > 0) {
-        if (force) {
-            rc = forget_some(m, some, n, false, 0, err);
-        } else {
-            rc = walk_feed(m, m->since, m->r->store->feed->last(m->r->store), leave_loaded, err);
-            n = rc == 0 ? choose(m, some, most, true) : 0;
-            rc = n > 0 ? take_round(m, some, n, &most, err) : rc;
+    if (!force) {
+        for (rc = can_tell_apart(m, err) < 0 ? err->code : 1; rc > 0;) {
+            rc = take_round(m, &most, err);
         }
+        return rc;
+    }
+    while (rc == 0 && (n = choose(m, some, most, false)) > 0) {
+        rc = forget_some(m, some, n, false, 0, err);
     }
     return rc;
 }
