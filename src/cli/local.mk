@@ -99,6 +99,8 @@ libunseen_a_SOURCES += \
 	src/cli/import/import_tally.h \
 	src/cli/import/letters.c \
 	src/cli/import/letters.h \
+	src/cli/lib/pipeline.c \
+	src/cli/lib/pipeline.h \
 	src/cli/lib/progress.c \
 	src/cli/lib/progress.h
 

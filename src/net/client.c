@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "net/patience.h"
 #include "net/peer.h"
@@ -207,21 +206,39 @@ static int send_all(struct client *c, struct err *err)
     return 0;
 }
 
+int client_encode(const struct slice *words, size_t n, struct buf *out)
+{
+    buf_addf(out, "*%zu\r\n", n);
+    for (size_t i = 0; i < n; i++) {
+        buf_addf(out, "$%zu\r\n", words[i].len);
+        buf_add(out, words[i].data, words[i].len);
+        buf_add(out, "\r\n", 2);
+    }
+    return out->failed ? ERR_NOMEM : 0;
+}
+
+static int queued(struct client *c, int rc, struct err *err)
+{
+    if (rc < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for a command");
+    }
+    return c->out.len >= SEND_BYTES ? send_all(c, err) : 0;
+}
+
 int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err)
 {
     if (c->out.len == 0) {
         begin(c);
     }
-    buf_addf(&c->out, "*%zu\r\n", n);
-    for (size_t i = 0; i < n; i++) {
-        buf_addf(&c->out, "$%zu\r\n", words[i].len);
-        buf_add(&c->out, words[i].data, words[i].len);
-        buf_add(&c->out, "\r\n", 2);
+    return queued(c, client_encode(words, n, &c->out), err);
+}
+
+int client_queue_encoded(struct client *c, struct slice command, struct err *err)
+{
+    if (c->out.len == 0) {
+        begin(c);
     }
-    if (c->out.failed) {
-        return err_set(err, ERR_NOMEM, "out of memory for a command");
-    }
-    return c->out.len >= SEND_BYTES ? send_all(c, err) : 0;
+    return queued(c, buf_add(&c->out, command.data, command.len), err);
 }
 
 /* An announced length costs nothing here: only what has come takes memory. */

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
 #include "config/config.h"
@@ -69,6 +70,8 @@ int client_call(struct client *c, const struct slice *words, size_t n, const str
 /* Its two halves, for pipelining: queued commands are sent when they are many, or by the next client_read(). An error
  * reply is a reply here. */
 int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err);
+int client_queue_encoded(struct client *c, struct slice command, struct err *err);
+int client_encode(const struct slice *words, size_t n, struct buf *out); /* appends a command; 0 or ERR_NOMEM */
 int client_read(struct client *c, const struct reply **reply, struct err *err);
 
 /* Reads a reply as client_call() does: an error reply is an error. */

@@ -2,6 +2,7 @@
 import gzip
 import json
 import subprocess
+import threading
 import time
 
 import pytest
@@ -253,6 +254,31 @@ def test_import_to_a_running_server(server, folder):
     with server.client() as c:
         assert c.command("UNSEEN", "u1", "a", "b", "x") == [b"x"]
         assert c.command("UNSEEN", "v7", "i7", "i19907", "i8") == [b"i8"]
+
+
+def said(p, words):
+    """Its line with these words, once it says so."""
+    return next((line for line in iter(p.stderr.readline, b"") if words in line), None)
+
+
+def test_an_import_outlives_its_server(server, pipe):
+    """Killed in the middle, and started again."""
+    rows = [(START - 1000, f"v{i % 100}", f"i{i}") for i in range(30000)]
+    p = pipe("--to", f"127.0.0.1:{server.port}", "--test-clock", START)
+    feed(p, tsv(rows[:10000]).encode())
+    assert said(p, b"10,000 events are durable")
+    server.kill()
+    writer = threading.Thread(target=feed, args=(p, tsv(rows[10000:]).encode()))
+    writer.start()
+    assert said(p, b"trying again")
+    server.start()
+    writer.join()
+    out, rest = p.communicate()
+    assert p.returncode == 0 and b"events               30,000" in out, (out, rest)
+    assert f"import: 127.0.0.1:{server.port} answers again\n".encode() in rest, rest
+    with server.client() as c:
+        for v in range(100):
+            assert c.command("UNSEEN", f"v{v}", *[item for _, user, item in rows[v::100]]) == []
 
 
 def test_import_of_bad_lines(folder):

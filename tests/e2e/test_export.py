@@ -221,6 +221,35 @@ def test_a_server_too_busy_is_asked_again(make_server, folder):
         assert all(c.command("SEEN", user, f"{user}:item") == [1] for user in users)
 
 
+def test_a_load_outlives_its_server(make_server, folder):
+    """Killed at the third of six batches, when it has it and has not said so."""
+    users = [f"u{i}" for i in range(2600)]
+    (folder / "plays.tsv").write_text("".join(f"{START}\t{user}\t{user}:item\n" for user in users))
+    config = ("-c", "/dev/null", "--data", folder / "from", "--hash-seed", SEED, "--test-clock", START)
+    run("import", *config, "--min-free", "0", folder / "plays.tsv")
+    export(folder / "from", folder / "all.unseen")
+    server = make_server(hash_seed=SEED)
+
+    class Restarted(Busy):
+        def __call__(self, words):
+            if words[0] == b"LOAD" and self.loads == 2:
+                self.loads += 1
+                self.link.command(*words)
+                self.server.kill()
+                self.server.start()
+                self.link = self.server.client()
+                raise OSError("it was killed")
+            return super().__call__(words)
+
+    wire = Restarted(server, 0)
+    wire.server = server
+    with contextlib.closing(Liar(wire)) as to:
+        done = run("load", folder / "all.unseen", "--to", to.address)
+    assert b"trying again" in done.stderr and b"answers again" in done.stderr, done
+    with server.client() as c:
+        assert all(c.command("SEEN", user, f"{user}:item") == [1] for user in users)
+
+
 def test_exceptions(make_server, folder):
     """An item is un-seen only where nobody has it seen."""
     a, b = make_server(hash_seed=SEED), make_server(hash_seed=SEED)

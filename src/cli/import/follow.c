@@ -57,13 +57,14 @@ static void sleep_ms(int64_t ms)
 
 int follow_connect(struct import *im, int64_t *retention, struct err *err)
 {
+    const struct import_remote_how how = {.address = im->to, .password = im->password, .once = true};
     int64_t delay_ms = 0;
     bool told = false;
     take_signals();
     for (;;) {
         import_remote_close(im->remote);
         im->remote = NULL;
-        int rc = import_remote_open(im->to, im->password, &im->remote, retention, err);
+        int rc = import_remote_open(&how, &im->remote, retention, err);
         if (rc == 0 && told) {
             fprintf(stderr, "import: the server at %s is back\n", im->to);
         }

@@ -45,6 +45,9 @@ static const char help[] =
     "play that is there already changes nothing, so an import, also an interrupted one, may be repeated. A large "
     "import\n"
     "into the folder is faster with more memory: --staging-memory 1GiB.\n\n"
+    "A server that is too busy (-BUSY) or still loading is asked again, for ten minutes; one that goes away meanwhile "
+    "is\n"
+    "waited for, for one, and gets what it had not acknowledged once more.\n\n"
     "Databases write TSV with escapes that begin with a backslash, and the word NULL for no value. Nothing in a file\n"
     "says so. So without --escapes a line with one in its time, user or item is not loaded, and the exit code is 1.\n\n"
     "Options:\n"
@@ -254,7 +257,8 @@ static int begin(struct import *im, struct err *err)
         if (rc == 0 && im->follow) {
             rc = follow_connect(im, &retention, err);
         } else if (rc == 0) {
-            rc = import_remote_open(im->to, im->password, &im->remote, &retention, err);
+            const struct import_remote_how how = {im->to, im->password, false, im->quiet ? NULL : &im->progress};
+            rc = import_remote_open(&how, &im->remote, &retention, err);
         }
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }

@@ -4,107 +4,92 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "net/client.h"
+#include "cli/lib/pipeline.h"
 
-enum {
-    GROUP_MAX = 512, /* items of one command */
-    /* Commands without an answer yet. Many, since the server commits what it has; not so many that its answers, even
-     * errors, fill the connection while nobody reads them. */
-    PIPELINE_MAX = 2048,
-    LOADING_STEP_MS = 50,
-    LOADING_TRIES = 5 * 60 * 1000 / LOADING_STEP_MS,
-};
+enum { GROUP_MAX = 512 }; /* items of one command */
 
 struct import_remote {
-    struct client *client;
+    struct pipeline *pipeline;
+    int64_t retention;
     int64_t at_ms; /* of the group that is being filled */
     const char *file;
     uint64_t line;
     size_t n;                          /* its items */
     struct slice words[3 + GROUP_MAX]; /* PLAYEDAT, user, time, items */
-    struct {
-        const char *file;
-        uint64_t line;
-        size_t n;
-    } sent[PIPELINE_MAX]; /* a ring */
-    size_t oldest, n_sent;
-    bool counts;        /* the account may ask for what forgets drop, */
-    uint64_t forgotten; /* which were so many before */
+    bool counts;                       /* the account may ask for what forgets drop, */
+    uint64_t forgotten;                /* which were so many before */
 };
 
-/* A server that has just started answers LOADING until it has recovered what was staged. */
-static int wait_loaded(struct import_remote *r, struct err *err)
-{
-    const struct slice ping = slice_str("PING");
-    const struct reply *reply;
-    int rc = client_call(r->client, &ping, 1, &reply, err);
-    for (int i = 0; rc == ERR_LOADING && i < LOADING_TRIES; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = LOADING_STEP_MS * 1000 * 1000}, NULL);
-        rc = client_call(r->client, &ping, 1, &reply, err);
-    }
-    return rc;
-}
+static const struct slice info[] = {{"INFO", 4}, {"stats", 5}};
 
-static int ask_retention(struct import_remote *r, const char *address, int64_t *retention, struct err *err)
+static int ask_retention(struct client *client, int64_t *retention, struct err *err)
 {
     const struct slice words[] = {slice_str("CONFIG"), slice_str("GET"), slice_str("retention")};
     const struct reply *reply;
-    int rc = client_call(r->client, words, 3, &reply, err);
+    int rc = client_call(client, words, 3, &reply, err);
     if (rc < 0) {
         return rc;
     }
     if (!reply_integer(reply_field(reply, "retention"), retention) || *retention < 0) {
-        return err_set(err, ERR_INVALID, "%s is no Unseen server: CONFIG GET retention gave no number", address);
+        return err_set(err, ERR_INVALID, "%s is no Unseen server: CONFIG GET retention gave no number",
+                       client_address(client));
     }
     return 0;
 }
 
-/* What forgets have dropped on the server. 1; 0: it doesn't say; or an error of the connection. */
-static int ask_forgotten(struct import_remote *r, uint64_t *n, struct err *err)
+/* What forgets have dropped on the server, if its answer to INFO says so. */
+static bool read_forgotten(const struct reply *reply, uint64_t *n)
 {
     static const char name[] = "forgotten_dropped:";
-    const struct slice words[] = {slice_str("INFO"), slice_str("stats")};
-    const struct reply *reply;
-    int rc = client_call(r->client, words, 2, &reply, err);
-    if (rc < 0) {
-        return rc == ERR_INVALID ? 0 : rc; /* an answer: no permission */
-    }
     const char *at =
         reply->kind == REPLY_TEXT ? memmem(reply->text.data, reply->text.len, name, sizeof name - 1) : NULL;
-    if (at == NULL) {
-        return 0;
-    }
     *n = 0;
+    if (at == NULL) {
+        return false;
+    }
     for (at += sizeof name - 1; at < reply->text.data + reply->text.len && *at >= '0' && *at <= '9'; at++) {
         *n = *n * 10 + (uint64_t)(*at - '0');
     }
-    return 1;
+    return true;
 }
 
-int import_remote_open(const char *address, const char *password, struct import_remote **remote, int64_t *retention,
+/* A server that was started again counts from 0, and one that has just started answers LOADING until it has recovered
+ * what was staged. */
+static int meet(void *arg, struct client *client, struct err *err)
+{
+    struct import_remote *r = arg;
+    const struct slice ping = slice_str("PING");
+    const struct reply *reply;
+    int rc = client_call(client, &ping, 1, &reply, err);
+    if (rc < 0 || (rc = ask_retention(client, &r->retention, err)) < 0) {
+        return rc;
+    }
+    rc = client_call(client, info, 2, &reply, err);
+    r->counts = rc == 0 && read_forgotten(reply, &r->forgotten);
+    return rc == ERR_INVALID ? 0 : rc; /* an account that may not ask for that */
+}
+
+int import_remote_open(const struct import_remote_how *how, struct import_remote **remote, int64_t *retention,
                        struct err *err)
 {
     struct import_remote *r = calloc(1, sizeof(*r));
     if (r == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    int rc = client_connect(address, password, &r->client, err);
-    if (rc == 0) {
-        rc = wait_loaded(r, err);
-    }
-    if (rc == 0) {
-        rc = ask_retention(r, address, retention, err);
-    }
-    if (rc == 0) {
-        rc = ask_forgotten(r, &r->forgotten, err);
-        r->counts = rc == 1;
-    }
+    const struct pipeline_how server = {.address = how->address,
+                                        .password = how->password,
+                                        .once = how->once,
+                                        .meet = meet,
+                                        .arg = r,
+                                        .label = how->progress != NULL ? "import" : NULL,
+                                        .progress = how->progress};
+    int rc = pipeline_open(&server, &r->pipeline, err);
     if (rc < 0) {
         import_remote_close(r);
         return rc;
     }
+    *retention = r->retention;
     *remote = r;
     return 0;
 }
@@ -112,7 +97,7 @@ int import_remote_open(const char *address, const char *password, struct import_
 void import_remote_close(struct import_remote *r)
 {
     if (r != NULL) {
-        client_close(r->client);
+        pipeline_close(r->pipeline);
         free(r);
     }
 }
@@ -120,26 +105,25 @@ void import_remote_close(struct import_remote *r)
 /* Reads answers until at most `left` are to come. */
 static int collect(struct import_remote *r, size_t left, struct import_tally *tally, struct err *err)
 {
-    while (r->n_sent > left) {
+    while (pipeline_length(r->pipeline) > left) {
+        struct pipeline_note of;
         const struct reply *reply;
-        int rc = client_read(r->client, &reply, err);
+        int rc = pipeline_next(r->pipeline, &of, &reply, err);
         if (rc < 0) {
             return rc;
         }
         if (reply->kind == REPLY_ERROR) {
             char text[sizeof(err->text)];
             slice_show(reply->text, text, sizeof text);
-            /* Another code than ERR (BUSY, FULL, NOAUTH) is no fault of the event. */
+            /* Another code than ERR (FULL, NOAUTH) is no fault of the event. */
             if (strncmp(text, "ERR ", 4) != 0) {
-                return err_set(err, ERR_BUSY, "%s: the server answered: %s", client_address(r->client), text);
+                return err_set(err, ERR_BUSY, "%s: the server answered: %s", pipeline_address(r->pipeline), text);
             }
-            import_tally_refused(tally, r->sent[r->oldest].file, r->sent[r->oldest].line, r->sent[r->oldest].n, text);
+            import_tally_refused(tally, of.owner, of.line, of.n, text);
         } else if (reply->kind != REPLY_INTEGER || reply->integer < 0) {
             return err_set(err, ERR_INVALID, "%s: the server answered something else than a number to PLAYEDAT",
-                           client_address(r->client));
+                           pipeline_address(r->pipeline));
         }
-        r->oldest = (r->oldest + 1) % PIPELINE_MAX;
-        r->n_sent--;
     }
     return 0;
 }
@@ -148,21 +132,13 @@ static int collect(struct import_remote *r, size_t left, struct import_tally *ta
 static int send_words(struct import_remote *r, size_t n_words, const char *file, uint64_t line, size_t n,
                       struct import_tally *tally, struct err *err)
 {
-    if (r->n_sent == PIPELINE_MAX) {
-        int rc = collect(r, PIPELINE_MAX / 2, tally, err);
+    if (pipeline_is_full(r->pipeline)) {
+        int rc = collect(r, pipeline_length(r->pipeline) / 2, tally, err);
         if (rc < 0) {
             return rc;
         }
     }
-    int rc = client_queue(r->client, r->words, n_words, err);
-    if (rc < 0) {
-        return rc;
-    }
-    size_t at = (r->oldest + r->n_sent++) % PIPELINE_MAX;
-    r->sent[at].file = file;
-    r->sent[at].line = line;
-    r->sent[at].n = n;
-    return 0;
+    return pipeline_send(r->pipeline, r->words, n_words, &(struct pipeline_note){file, line, n}, err);
 }
 
 int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err)
@@ -213,15 +189,24 @@ int import_remote_add(struct import_remote *r, const struct import_event *event,
     return 0;
 }
 
+/* Of this server since it was met. */
+static int count_forgotten(struct import_remote *r, struct import_tally *tally, struct err *err)
+{
+    struct pipeline_note note = {0};
+    const struct reply *reply;
+    uint64_t now = 0;
+    int rc = pipeline_send(r->pipeline, info, 2, &note, err);
+    rc = rc < 0 ? rc : pipeline_next(r->pipeline, &note, &reply, err);
+    if (rc == 0 && read_forgotten(reply, &now) && now > r->forgotten) {
+        import_tally_forgotten(tally, now - r->forgotten);
+        r->forgotten = now;
+    }
+    return rc;
+}
+
 int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err)
 {
-    uint64_t forgotten = r->forgotten;
     int rc = import_remote_flush(r, tally, err);
     rc = rc < 0 ? rc : collect(r, 0, tally, err);
-    rc = rc < 0 || !r->counts ? rc : ask_forgotten(r, &forgotten, err);
-    if (rc >= 0 && forgotten > r->forgotten) {
-        import_tally_forgotten(tally, forgotten - r->forgotten);
-        r->forgotten = forgotten;
-    }
-    return rc < 0 ? rc : 0;
+    return rc < 0 || !r->counts ? rc : count_forgotten(r, tally, err);
 }

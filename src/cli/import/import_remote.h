@@ -4,23 +4,31 @@
 #ifndef UNSEEN_CLI_IMPORT_IMPORT_REMOTE_H
 #define UNSEEN_CLI_IMPORT_IMPORT_REMOTE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "cli/import/import_reader.h"
 #include "cli/import/import_tally.h"
+#include "cli/lib/progress.h"
 
 struct import_remote;
 
+struct import_remote_how {
+    const char *address, *password; /* these outlive the import */
+    bool once;                      /* the caller sends all of it again after any error (cli/lib/pipeline.h) */
+    struct progress *progress;      /* what is drawn meanwhile, or NULL */
+};
+
 /* Connects, waits while the server is loading, and asks for its retention. Returns 0, or an error that names the
  * address. */
-int import_remote_open(const char *address, const char *password, struct import_remote **remote, int64_t *retention,
+int import_remote_open(const struct import_remote_how *how, struct import_remote **remote, int64_t *retention,
                        struct err *err);
 void import_remote_close(struct import_remote *r);
 
 /* Adds an event of file:line, whose ids must live until import_remote_flush(). What the server refuses is counted in
- * the tally when its answer comes. Returns 0; or an error that ends the import: the connection is lost, or the server
- * can't take anything now. */
+ * the tally when its answer comes. What the server is too busy for, or had not answered when it went away, is sent
+ * again. Returns 0; or an error that ends the import: the server stays away, or takes nothing. */
 int import_remote_add(struct import_remote *r, const struct import_event *event, const char *file, uint64_t line,
                       struct import_tally *tally, struct err *err);
 

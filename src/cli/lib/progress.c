@@ -97,11 +97,28 @@ void progress_show(struct progress *p, uint64_t done, uint64_t total, const char
     put(line, strlen(line));
 }
 
+static void wipe(struct progress *p)
+{
+    static const char line[] = "\r\033[K";
+    if (p->drawn_us != 0) {
+        put(line, sizeof(line) - 1);
+    }
+    p->drawn_us = 0;
+}
+
+void progress_say(struct progress *p, const char *line, ...)
+{
+    va_list args;
+    if (p != NULL) {
+        wipe(p);
+    }
+    va_start(args, line);
+    vfprintf(stderr, line, args);
+    va_end(args);
+}
+
 void progress_end(struct progress *p)
 {
-    static const char wipe[] = "\r\033[K";
-    if (p->drawn_us != 0) {
-        put(wipe, sizeof(wipe) - 1);
-    }
+    wipe(p);
     p->shown = false;
 }

@@ -2,7 +2,7 @@
  *
  *   import [===========>              ]  45%  1,234,567 events  0:12 left
  *
- * Owned by one thread. Nothing else may be printed between progress_begin() and progress_end().
+ * Owned by one thread. Between progress_begin() and progress_end() nothing is printed but by progress_say().
  */
 #ifndef UNSEEN_CLI_LIB_PROGRESS_H
 #define UNSEEN_CLI_LIB_PROGRESS_H
@@ -25,6 +25,9 @@ void progress_begin(struct progress *p, const char *label, bool quiet);
 /* Draws at most ten times a second. total 0: not known. The note (a printf format) says more than a percentage. */
 void progress_show(struct progress *p, uint64_t done, uint64_t total, const char *note, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* A line of its own on standard error (a printf format, with its end). p NULL: no bar is drawn. */
+void progress_say(struct progress *p, const char *line, ...) __attribute__((format(printf, 2, 3)));
 
 void progress_end(struct progress *p); /* wipes it */
 

@@ -32,8 +32,10 @@ static const char help[] =
     "plays adopts the file's seed, and so does a pool that no `unseen rados init` has made ready yet.\n\n"
     "Users are united with what is there: afterwards an item is hidden that either has hidden. Each user comes in\n"
     "as a whole. Loading twice changes nothing, so an interrupted load is just repeated. What can't be loaded at the\n"
-    "moment (-BUSY) is tried again, until nothing could be loaded for ten minutes. A user who was forgotten here\n"
-    "does not come back with an older file: only months after that of the FORGET are taken. A single item that was\n"
+    "moment (-BUSY) is tried again, until nothing could be loaded for ten minutes; a server that goes away meanwhile "
+    "is\n"
+    "waited for, for one minute, and gets what it had not acknowledged once more. A user who was forgotten here does\n"
+    "not come back with an older file: only months after that of the FORGET are taken. A single item that was\n"
     "forgotten here and that the file has is seen again: forget it once more.\n\n"
     "Options:\n"
     "      --to ADDRESS       load into the server at host:port, tls://host:port or unix:/path; its password is\n"
@@ -335,7 +337,8 @@ static int run(struct loading *l, struct err *err)
     if (rc < 0 || l->check) {
         return rc;
     }
-    if ((rc = load_target_open(&l->cfg, l->to, l->begin_new, l->head.seed, imported, l, &target, err)) < 0) {
+    if ((rc = load_target_open(&l->cfg, l->to, l->begin_new, l->head.seed, imported, l,
+                               l->quiet || l->json ? NULL : &l->progress, &target, err)) < 0) {
         return rc;
     }
     rc = read_files(l, target, err);

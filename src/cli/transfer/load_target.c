@@ -5,13 +5,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "cli/lib/data_folder.h"
+#include "cli/lib/pipeline.h"
 #include "cli/lib/store_wait.h"
-#include "net/client.h"
 #include "store/rados/rados_store.h"
 #include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"
@@ -21,10 +19,6 @@ enum {
     BATCH_BYTES = 1024 * 1024,
     BATCHES = 4,                    /* under way */
     REQUEST_MAX = 15 * 1024 * 1024, /* the server takes 16 MiB */
-    PATIENCE_MS = 10 * 60 * 1000,   /* it may have to wait for its WAL to shrink */
-    BUSY_STEP_MS = 100,
-    LOADING_STEP_MS = 50,
-    LOADING_TRIES = 5 * 60 * 1000 / LOADING_STEP_MS,
 };
 
 struct batch {
@@ -37,13 +31,14 @@ struct load_target {
     load_imported *imported;
     void *arg;
     struct store *store; /* or */
-    struct client *client;
+    struct pipeline *pipeline;
     struct batch batches[BATCHES];
-    size_t oldest, n_sent; /* the one being filled comes behind them */
+    size_t filling; /* the one that is not under way */
     struct slice words[1 + BATCH_SNAPSHOTS];
     uint8_t verdicts[BATCH_SNAPSHOTS];
-    bool ring;          /* the server keeps one, to be flushed before */
-    int64_t busy_since; /* the server has refused batches since then (ms); 0: it took the last one */
+    char address[CONFIG_TEXT + 16]; /* the server's */
+    uint64_t seed;                  /* of the file */
+    bool ring;                      /* the server keeps one, to be flushed before */
 };
 
 /* --- opening --- */
@@ -89,32 +84,13 @@ static int open_pool(struct load_target *t, struct config *cfg, uint64_t seed, s
     return rc;
 }
 
-static int wait_for_answer(struct load_target *t, const struct reply **reply, struct err *err)
-{
-    int rc = client_wait(t->client, PATIENCE_MS, err);
-    if (rc == 0) {
-        rc = err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", client_address(t->client), PATIENCE_MS / 60000);
-    }
-    return rc < 0 ? rc : client_answer(t->client, reply, err);
-}
-
-static int call_server(struct load_target *t, const struct slice *words, size_t n, const struct reply **reply,
-                       struct err *err)
-{
-    int rc = client_queue(t->client, words, n, err);
-    return rc < 0 ? rc : wait_for_answer(t, reply, err);
-}
-
 /* The server's fingerprint, from INFO; and whether it has a ring. */
-static int check_seed(struct load_target *t, const char *address, uint64_t seed, struct err *err)
+static int meet(void *arg, struct client *client, struct err *err)
 {
+    struct load_target *t = arg;
     const struct slice words[] = {slice_str("INFO")};
     const struct reply *reply;
-    int rc = call_server(t, words, 1, &reply, err);
-    for (int i = 0; rc == ERR_LOADING && i < LOADING_TRIES; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = LOADING_STEP_MS * 1000 * 1000}, NULL);
-        rc = call_server(t, words, 1, &reply, err);
-    }
+    int rc = client_call(client, words, 1, &reply, err);
     if (rc < 0) {
         return rc;
     }
@@ -124,35 +100,49 @@ static int check_seed(struct load_target *t, const char *address, uint64_t seed,
     uint32_t theirs = 0;
     char text[9] = "";
     if (at == NULL || (size_t)(reply->text.data + reply->text.len - at) < sizeof name - 1 + 8) {
-        return err_set(err, ERR_INVALID, "%s is no Unseen server: INFO has no seed_fingerprint", address);
+        return err_set(err, ERR_INVALID, "%s is no Unseen server: INFO has no seed_fingerprint",
+                       client_address(client));
     }
     t->ring = memmem(reply->text.data, reply->text.len, ring, sizeof ring - 1) != NULL;
     memcpy(text, at + sizeof name - 1, 8);
-    if (sscanf(text, "%8" SCNx32, &theirs) != 1 || theirs != hash_seed_fingerprint(seed)) {
+    if (sscanf(text, "%8" SCNx32, &theirs) != 1 || theirs != hash_seed_fingerprint(t->seed)) {
         return err_set(err, ERR_SEED,
                        "the server at %s hashes with another seed (fingerprint %08" PRIx32 ", the file's is %08" PRIx32
                        "): without plays its folder can adopt the file's, when it is stopped",
-                       address, theirs, hash_seed_fingerprint(seed));
+                       client_address(client), theirs, hash_seed_fingerprint(t->seed));
     }
     return 0;
 }
 
-static int open_server(struct load_target *t, const struct config *cfg, const char *address, uint64_t seed,
-                       struct err *err)
+/* The next answer, which is no error. */
+static int next_answer(struct load_target *t, struct pipeline_note *note, const struct reply **reply, struct err *err)
 {
-    const char *password;
+    int rc = pipeline_next(t->pipeline, note, reply, err);
+    if (rc == 0 && (*reply)->kind == REPLY_ERROR) {
+        char text[sizeof(err->text)];
+        slice_show((*reply)->text, text, sizeof text);
+        rc = err_set(err, ERR_INVALID, "%s: %s", pipeline_address(t->pipeline), text);
+    }
+    return rc;
+}
+
+static int open_server(struct load_target *t, const struct config *cfg, struct progress *progress, struct err *err)
+{
+    struct pipeline_how how = {
+        .address = t->address, .meet = meet, .arg = t, .label = progress != NULL ? "load" : NULL, .progress = progress};
     const struct slice words[] = {slice_str("RING"), slice_str("FLUSH")};
+    struct pipeline_note note = {0};
     const struct reply *reply;
-    int rc = client_prepare(cfg, &password, err);
-    if (rc < 0 || (rc = client_connect(address, password, &t->client, err)) < 0 ||
-        (rc = check_seed(t, address, seed, err)) < 0) {
+    int rc = client_prepare(cfg, &how.password, err);
+    if (rc < 0 || (rc = pipeline_open(&how, &t->pipeline, err)) < 0 || !t->ring) {
         return rc;
     }
-    return t->ring ? call_server(t, words, 2, &reply, err) : 0;
+    rc = pipeline_send(t->pipeline, words, 2, &note, err);
+    return rc < 0 ? rc : next_answer(t, &note, &reply, err);
 }
 
 int load_target_open(struct config *cfg, const char *to, bool begin_new, uint64_t seed, load_imported *imported,
-                     void *arg, struct load_target **target, struct err *err)
+                     void *arg, struct progress *progress, struct load_target **target, struct err *err)
 {
     struct load_target *t = calloc(1, sizeof *t);
     if (t == NULL) {
@@ -161,13 +151,14 @@ int load_target_open(struct config *cfg, const char *to, bool begin_new, uint64_
     t->imported = imported;
     t->arg = arg;
     t->words[0] = slice_str("LOAD");
-    char address[CONFIG_TEXT + 16] = "";
-    int rc = to != NULL                         ? open_server(t, cfg, to, seed, err)
+    t->seed = seed;
+    snprintf(t->address, sizeof t->address, "%s", to != NULL ? to : "");
+    int rc = to != NULL                         ? open_server(t, cfg, progress, err)
              : cfg->store == STORE_ENGINE_RADOS ? open_pool(t, cfg, seed, err)
                                                 : open_folder(t, cfg, begin_new, seed, err);
-    if (to == NULL && rc == ERR_LOCKED && sqlite_store_address(cfg->data, address, sizeof address, NULL) == 0 &&
-        address[0] != '\0') {
-        rc = open_server(t, cfg, address, seed, err);
+    if (to == NULL && rc == ERR_LOCKED && sqlite_store_address(cfg->data, t->address, sizeof t->address, NULL) == 0 &&
+        t->address[0] != '\0') {
+        rc = open_server(t, cfg, progress, err);
     }
     if (rc < 0) {
         load_target_close(t);
@@ -178,11 +169,6 @@ int load_target_open(struct config *cfg, const char *to, bool begin_new, uint64_
 }
 
 /* --- batches --- */
-
-static struct batch *filling(struct load_target *t)
-{
-    return &t->batches[(t->oldest + t->n_sent) % BATCHES];
-}
 
 /* The snapshots as words behind LOAD. */
 static void list_words(struct load_target *t, const struct batch *b)
@@ -205,41 +191,16 @@ static void tell(struct load_target *t, struct batch *b)
     b->n = 0;
 }
 
-static bool is_busy(const struct reply *reply)
-{
-    return reply->kind == REPLY_ERROR && reply->text.len >= 5 && memcmp(reply->text.data, "BUSY ", 5) == 0;
-}
-
-/* The oldest batch, which was refused with *err, once more, behind those under way: as store_wait_import() does. */
-static int send_again(struct load_target *t, struct err *err)
-{
-    int64_t now = clock_real_us() / 1000;
-    if (t->busy_since == 0) {
-        t->busy_since = now;
-    } else if (now - t->busy_since >= PATIENCE_MS) {
-        return err->code;
-    }
-    nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_MS * 1000 * 1000}, NULL);
-    struct batch busy = t->batches[t->oldest];
-    for (size_t i = 1; i < t->n_sent; i++) {
-        t->batches[(t->oldest + i - 1) % BATCHES] = t->batches[(t->oldest + i) % BATCHES];
-    }
-    struct batch *last = &t->batches[(t->oldest + t->n_sent - 1) % BATCHES];
-    *last = busy;
-    list_words(t, last);
-    return client_queue(t->client, t->words, 1 + last->n, err);
-}
-
-/* Reads the answer to the oldest batch: it is taken, or under way again. */
+/* Reads the answer to one of the batches. */
 static int collect(struct load_target *t, struct err *err)
 {
-    struct batch *b = &t->batches[t->oldest];
-    const struct reply *reply = NULL;
-    int rc = wait_for_answer(t, &reply, err);
+    struct pipeline_note note;
+    const struct reply *reply;
+    int rc = next_answer(t, &note, &reply, err);
     if (rc < 0) {
-        return reply != NULL && is_busy(reply) ? send_again(t, err) : rc;
+        return rc;
     }
-    t->busy_since = 0;
+    struct batch *b = &t->batches[note.n];
     bool good = reply->kind == REPLY_ARRAY && reply->n == b->n;
     for (size_t i = 0; good && i < b->n; i++) {
         int64_t verdict;
@@ -248,10 +209,8 @@ static int collect(struct load_target *t, struct err *err)
     }
     if (!good) {
         return err_set(err, ERR_VERSION, "%s: the server's answer to LOAD can't be read: is it another version?",
-                       client_address(t->client));
+                       pipeline_address(t->pipeline));
     }
-    t->oldest = (t->oldest + 1) % BATCHES;
-    t->n_sent--;
     tell(t, b);
     return 0;
 }
@@ -267,7 +226,7 @@ static int import_folder(struct load_target *t, struct batch *b, struct err *err
 
 static int send_batch(struct load_target *t, struct err *err)
 {
-    struct batch *b = filling(t);
+    struct batch *b = &t->batches[t->filling];
     if (b->n == 0) {
         return 0;
     }
@@ -275,21 +234,20 @@ static int send_batch(struct load_target *t, struct err *err)
     if (t->store != NULL) {
         return import_folder(t, b, err);
     }
-    int rc = client_queue(t->client, t->words, 1 + b->n, err);
-    if (rc < 0) {
-        return rc;
-    }
-    t->n_sent++;
-    while (rc == 0 && t->n_sent == BATCHES) {
+    int rc = pipeline_send(t->pipeline, t->words, 1 + b->n, &(struct pipeline_note){.n = t->filling}, err);
+    while (rc == 0 && pipeline_length(t->pipeline) == BATCHES) {
         rc = collect(t, err);
+    }
+    for (size_t i = 0; i < BATCHES; i++) { /* one that is under way holds snapshots */
+        t->filling = t->batches[i].n == 0 ? i : t->filling;
     }
     return rc;
 }
 
 int load_target_add(struct load_target *t, struct slice snapshot, struct err *err)
 {
-    struct batch *b = filling(t);
-    if (t->client != NULL && snapshot.len > REQUEST_MAX) {
+    struct batch *b = &t->batches[t->filling];
+    if (t->pipeline != NULL && snapshot.len > REQUEST_MAX) {
         return err_set(err, ERR_INVALID,
                        "a user has %zu bytes, more than a running server takes: stop it and load into the folder",
                        snapshot.len);
@@ -299,7 +257,7 @@ int load_target_add(struct load_target *t, struct slice snapshot, struct err *er
         if (rc < 0) {
             return rc;
         }
-        b = filling(t);
+        b = &t->batches[t->filling];
     }
     if (buf_add(&b->bytes, snapshot.data, snapshot.len) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -311,7 +269,7 @@ int load_target_add(struct load_target *t, struct slice snapshot, struct err *er
 int load_target_end(struct load_target *t, struct err *err)
 {
     int rc = send_batch(t, err);
-    while (rc == 0 && t->n_sent > 0) {
+    while (rc == 0 && t->pipeline != NULL && pipeline_length(t->pipeline) > 0) {
         rc = collect(t, err);
     }
     return rc;
@@ -325,9 +283,7 @@ void load_target_close(struct load_target *t)
     if (t->store != NULL) {
         t->store->ops->close(t->store);
     }
-    if (t->client != NULL) {
-        client_close(t->client);
-    }
+    pipeline_close(t->pipeline);
     for (size_t i = 0; i < BATCHES; i++) {
         buf_free(&t->batches[i].bytes);
     }
