@@ -3,10 +3,11 @@
  *
  * Its forgets end what both had before the promotion, and nothing that was acknowledged here since, whatever the clocks
  * say. The store can't tell these apart once plays are in filters; the feed can: it has all that was recorded here
- * since, kept for the old primary. So that is gathered from the feed first, and handed in with the forget: the store
- * records it again behind that, in one transaction, so that it is never absent, whatever fails. If something came
- * meanwhile the store refuses, and it is gathered anew. The forgets of a run of events go first, in rounds, of each
- * item one in a round; then come the plays.
+ * since, kept for the old primary. So that is gathered from the feed, and handed in with the forget: the store records
+ * it again behind that, in one transaction, so that it is never absent, whatever fails. What clients record meanwhile
+ * is gathered too, the last of it when the store's writer has come to the forget and so holds whatever comes behind it:
+ * however busy a user is, one walk through the feed is enough. The forgets of a run of events go first, in rounds, of
+ * each item one in a round; then come the plays.
  *
  * A crash in the middle is mended by repeating the run. Then the feed has the forgets of the first try as well, and
  * behind each what it spared: by the order of the feed they have ended the rest, as clients' forgets here do. */
@@ -27,7 +28,7 @@ enum {
     MERGE_BATCH_BYTES = 1024 * 1024,
     FEED_PAGE = 256,
     FORGETS_AT_ONCE = 256,
-    CATCH_UP = 5,
+    CATCH_UPS = 5, /* walks, each through what came during the one before, so that the writer has little to do */
     WHOLE = 0
 };
 
@@ -43,7 +44,10 @@ struct late {
     bool done;    /* here, too */
     bool at_hand; /* in this round */
     struct slice user, item;
-    struct store_batch spared; /* what it would end, though it is newer */
+    struct store_batch gathered; /* of this round: what is newer and it would end, unless a forget here has; */
+    struct buf seqs;             /* uint64_t of each, */
+    struct store_batch spared;   /* and the rest, as it is recorded again */
+    struct wait_for *waits;      /* for it */
 };
 
 /* When a user, or an item, was last forgotten here. */
@@ -67,11 +71,13 @@ struct merge {
 
     struct late *late; /* by key, those of one key in their order */
     size_t n_late;
-    struct buf forgotten;         /* struct forgotten each; by key and hash, once it is sorted */
-    uint64_t left;                /* forgets */
-    size_t at_hand, spared_bytes; /* of this round: forgets; what is gathered for them */
-    uint64_t since;               /* behind that event was recorded what the old one never had */
-    uint64_t noted;               /* up to that one it was looked through for what ends, and for who was loaded */
+    struct buf forgotten;           /* struct forgotten each; by key and hash, as far as they are sorted */
+    size_t n_sorted;                /* of them */
+    uint64_t left;                  /* forgets */
+    size_t at_hand, gathered_bytes; /* of this round: forgets; what is gathered for them */
+    uint64_t since;                 /* behind that event was recorded what the old one never had */
+    uint64_t walked;                /* up to that one the feed was walked through in this round, */
+    uint64_t noted;                 /* and in any: forgets are noted once */
 };
 
 static int no_memory(struct err *err)
@@ -195,44 +201,6 @@ static void leave(struct merge *m, struct late *late, const char *why)
 
 /* --- the feed --- */
 
-typedef int feed_visit(struct merge *m, const struct feed_event *e, struct err *err);
-
-/* Behind `after`, up to `last`. */
-static int walk_feed(struct merge *m, uint64_t after, uint64_t last, feed_visit *visit, struct err *err)
-{
-    struct store *s = m->r->store;
-    struct feed_event page[FEED_PAGE];
-    int n = m->reader == NULL ? s->ops->reader_open(s, &m->reader, err) : 0;
-    while (n >= 0 && after < last) {
-        arena_reset(&m->arena);
-        n = s->feed->read(m->reader, m->consumer, after, page, FEED_PAGE, &m->arena, err);
-        for (int i = 0; i < n && page[i].seq <= last; i++) {
-            int rc = visit(m, &page[i], err);
-            if (rc < 0) {
-                return rc;
-            }
-        }
-        after = n > 0 ? page[n - 1].seq : last;
-    }
-    return n < 0 ? n : 0;
-}
-
-/* Each event once. What a user was brought in with since can't be told from what they had before. */
-static int note(struct merge *m, const struct feed_event *e, struct err *err)
-{
-    struct late *first = e->kind == FEED_USER || is_forget(e->kind) ? find_late(m, key_of(m, e)) : NULL;
-    for (struct late *late = e->kind == FEED_USER ? first : NULL; late != NULL; late = next_late(m, late)) {
-        if (late->seq != 0 && !late->done) {
-            leave(m, late, "the user was loaded since");
-        }
-    }
-    if (first == NULL || e->kind == FEED_USER) {
-        return 0;
-    }
-    struct forgotten f = {key_of(m, e), hash_of(m, e), e->at_ms, e->seq};
-    return buf_add(&m->forgotten, &f, sizeof f) < 0 ? no_memory(err) : 0;
-}
-
 static int by_item_and_seq(const void *a, const void *b)
 {
     const struct forgotten *x = a, *y = b;
@@ -247,9 +215,10 @@ static void sort_forgotten(struct merge *m)
 {
     struct forgotten *list = (struct forgotten *)(void *)m->forgotten.data;
     size_t n = m->forgotten.len / sizeof *list, kept = 0;
-    if (n > 0) {
-        qsort(list, n, sizeof *list, by_item_and_seq);
+    if (n == m->n_sorted) {
+        return;
     }
+    qsort(list, n, sizeof *list, by_item_and_seq);
     for (size_t i = 0; i < n; i++) {
         struct forgotten *before = kept > 0 ? &list[kept - 1] : NULL;
         if (before != NULL && before->key == list[i].key && before->hash == list[i].hash) {
@@ -260,12 +229,13 @@ static void sort_forgotten(struct merge *m)
         }
     }
     m->forgotten.len = kept * sizeof *list;
+    m->n_sorted = kept;
 }
 
 static const struct forgotten *find_forgotten(const struct merge *m, int64_t key, uint64_t hash)
 {
     const struct forgotten *list = (const struct forgotten *)(const void *)m->forgotten.data;
-    size_t low = 0, high = m->forgotten.len / sizeof *list;
+    size_t low = 0, high = m->n_sorted;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct forgotten *f = &list[middle];
@@ -281,14 +251,14 @@ static const struct forgotten *find_forgotten(const struct merge *m, int64_t key
     return NULL;
 }
 
-/* Whether something here has ended it; and if not, the time with which it is recorded again: behind each forget that
- * came before, which the store takes for older by the times alone. */
-static bool ended_here(const struct merge *m, const struct feed_event *e, int64_t *at_ms)
+/* Whether a forget here that is sorted has ended it; and if not, the time with which it is recorded again: behind each
+ * forget that came before, which the store takes for older by the times alone. */
+static bool ended_here(const struct merge *m, int64_t key, uint64_t hash, uint64_t seq, int64_t *at_ms)
 {
-    const uint64_t hashes[] = {WHOLE, hash_of(m, e)};
+    const uint64_t hashes[] = {WHOLE, hash};
     for (size_t i = 0; i < sizeof hashes / sizeof *hashes; i++) {
-        const struct forgotten *f = find_forgotten(m, key_of(m, e), hashes[i]);
-        if (f != NULL && f->seq > e->seq) {
+        const struct forgotten *f = find_forgotten(m, key, hashes[i]);
+        if (f != NULL && f->seq > seq) {
             return true;
         }
         if (f != NULL && f->at_ms >= *at_ms) {
@@ -298,29 +268,89 @@ static bool ended_here(const struct merge *m, const struct feed_event *e, int64_
     return false;
 }
 
-static bool is_of(const struct late *late, uint64_t hash)
-{
-    return late->hash == WHOLE || late->hash == hash;
-}
-
 /* For the forget of this round that would end it; there is at most one. */
-static int gather(struct merge *m, const struct feed_event *e, struct err *err)
+static int gather_play(struct merge *m, struct late *by, const struct feed_event *e, struct err *err)
 {
     int64_t at_ms = e->at_ms;
-    struct late *by = is_play(e->kind) ? find_late(m, key_of(m, e)) : NULL;
-    while (by != NULL && !(by->at_hand && is_of(by, hash_of(m, e)))) {
+    uint64_t hash = hash_of(m, e);
+    while (by != NULL && !(by->at_hand && (by->hash == WHOLE || by->hash == hash))) {
         by = next_late(m, by);
     }
-    if (by == NULL || ended_here(m, e, &at_ms)) {
+    if (by == NULL || ended_here(m, by->key, hash, e->seq, &at_ms)) {
         return 0;
     }
-    at_ms = by->at_ms >= at_ms ? by->at_ms + 1 : at_ms;
-    size_t before = by->spared.bytes.len;
-    int rc = add(m, &by->spared, e, at_ms, err);
-    m->spared_bytes += by->spared.bytes.len - before;
-    return rc == 0 && m->at_hand > 1 && m->spared_bytes > SPARED_BYTES
-               ? err_set(err, ERR_LARGE, "too much is spared at a time")
-               : rc;
+    if (m->at_hand > 1 && m->gathered_bytes > SPARED_BYTES) {
+        return err_set(err, ERR_LARGE, "too much is spared at a time");
+    }
+    size_t before = by->gathered.bytes.len;
+    int rc = buf_add(&by->seqs, &e->seq, sizeof e->seq) < 0 ? no_memory(err) : 0;
+    if (rc == 0 && (rc = add(m, &by->gathered, e, e->at_ms, err)) < 0) {
+        by->seqs.len -= sizeof e->seq;
+    }
+    m->gathered_bytes += by->gathered.bytes.len - before;
+    return rc;
+}
+
+/* What a user was brought in with since can't be told from what they had before. */
+static int gather(struct merge *m, const struct feed_event *e, struct err *err)
+{
+    bool tells = is_play(e->kind) || is_forget(e->kind) || e->kind == FEED_USER;
+    struct late *late = tells ? find_late(m, key_of(m, e)) : NULL;
+    if (late != NULL && is_play(e->kind)) {
+        return gather_play(m, late, e, err);
+    }
+    if (late != NULL && is_forget(e->kind)) {
+        struct forgotten f = {late->key, hash_of(m, e), e->at_ms, e->seq};
+        return e->seq > m->noted && buf_add(&m->forgotten, &f, sizeof f) < 0 ? no_memory(err) : 0;
+    }
+    for (; late != NULL; late = next_late(m, late)) {
+        if (late->seq != 0 && !late->done) {
+            leave(m, late, "the user was loaded since");
+        }
+    }
+    return 0;
+}
+
+/* From where it ended to what is there by now. */
+static int walk_on(struct merge *m, struct err *err)
+{
+    struct feed_event page[FEED_PAGE];
+    uint64_t last = m->r->store->feed->last(m->r->store);
+    int n = 0;
+    while (n >= 0 && m->walked < last) {
+        arena_reset(&m->arena);
+        n = m->r->store->feed->read(m->reader, m->consumer, m->walked, page, FEED_PAGE, &m->arena, err);
+        for (int i = 0; i < n; i++) {
+            int rc = gather(m, &page[i], err);
+            if (rc < 0) {
+                return rc;
+            }
+            m->walked = page[i].seq;
+            m->noted = m->walked > m->noted ? m->walked : m->noted;
+        }
+        m->walked = n > 0 ? m->walked : last;
+    }
+    return n < 0 ? n : 0;
+}
+
+/* Of what is gathered for it, what nothing here has ended. */
+static int spare(struct merge *m, struct late *late, struct err *err)
+{
+    struct store_event e;
+    struct slice item;
+    uint64_t hash, seq;
+    size_t at = 0;
+    sort_forgotten(m);
+    for (size_t i = 0; store_batch_next(&late->gathered, &at, &e); i++) {
+        memcpy(&seq, late->seqs.data + i * sizeof seq, sizeof seq);
+        store_event_item(e.items, &item, &hash);
+        int64_t at_ms = e.at_ms > late->at_ms ? e.at_ms : late->at_ms + 1;
+        if (!ended_here(m, e.key, hash, seq, &at_ms) &&
+            store_batch_add(&late->spared, e.kind, at_ms, STORE_STATED, e.key, e.user, &item, &hash, 1) < 0) {
+            return no_memory(err);
+        }
+    }
+    return 0;
 }
 
 /* --- carrying out --- */
@@ -329,11 +359,12 @@ struct wait_for {
     struct change_wait done;
     pthread_mutex_t mutex;
     size_t left;
+    struct merge *m;
 };
 
 static void on_forgotten(struct store_forget *forget)
 {
-    struct wait_for *w = forget->owner;
+    struct wait_for *w = ((struct late *)forget->owner)->waits;
     pthread_mutex_lock(&w->mutex);
     bool last = --w->left == 0;
     pthread_mutex_unlock(&w->mutex);
@@ -342,10 +373,37 @@ static void on_forgotten(struct store_forget *forget)
     }
 }
 
-/* Together, so that they share commits. Those that were refused as stale are not done. */
-static int forget_some(struct merge *m, struct late **list, size_t n, bool spares, uint64_t as_of, struct err *err)
+/* Whether the feed has all that was recorded here since the other one was replaced. */
+static int can_tell_apart(struct merge *m, struct err *err)
 {
-    struct wait_for w = {CHANGE_WAIT_INIT, PTHREAD_MUTEX_INITIALIZER, n};
+    struct feed_state queue;
+    struct change_parting p;
+    feed_state_of(m->r->store, m->consumer, &queue);
+    bool parted = change_parting(m->r->store, &p) && p.node == m->node;
+    m->since = p.promoted_at_seq;
+    return parted && queue.name[0] != '\0' && queue.place != FEED_LOST && queue.cursor <= p.promoted_at_seq
+               ? 0
+               : err_set(
+                     err, ERR_NOTFOUND,
+                     "not all that was recorded here since the promotion is kept for the old primary: what is newer "
+                     "than its forgets can't be told");
+}
+
+/* On the writer's thread, while this one waits: what came until then. */
+static int gather_last(struct store_forget *forget, struct err *err)
+{
+    struct late *late = forget->owner;
+    struct merge *m = late->waits->m;
+    if (can_tell_apart(m, err) < 0 || walk_on(m, err) < 0) {
+        return err->code;
+    }
+    return late->seq == 0 ? err_set(err, ERR_INVALID, "the user was loaded since") : spare(m, late, err);
+}
+
+/* Together, so that they share commits. */
+static int forget_some(struct merge *m, struct late **list, size_t n, bool spares, struct err *err)
+{
+    struct wait_for w = {CHANGE_WAIT_INIT, PTHREAD_MUTEX_INITIALIZER, n, m};
     struct store_forget *forgets = malloc(n * sizeof *forgets);
     struct store *s = m->r->store;
     int rc = 0;
@@ -362,9 +420,10 @@ static int forget_some(struct merge *m, struct late **list, size_t n, bool spare
                                            .first_month = dedup_first_month(m->r->dedup),
                                            .stated_ms = late->at_ms,
                                            .spared = spares ? &late->spared : NULL,
-                                           .as_of = as_of,
+                                           .gather = gather_last,
                                            .done = on_forgotten,
-                                           .owner = &w};
+                                           .owner = late};
+        late->waits = &w;
         s->ops->forget(s, &forgets[i]);
     }
     change_wait(&w.done);
@@ -373,7 +432,7 @@ static int forget_some(struct merge *m, struct late **list, size_t n, bool spare
         list[i]->done = code == 0;
         if (code == ERR_SHARED || code == ERR_CORRUPT) {
             leave(m, list[i], forgets[i].err.text);
-        } else if (code < 0 && code != ERR_STALE) {
+        } else if (code < 0 && list[i]->seq != 0) {
             rc = err_set(err, code, "%s", forgets[i].err.text);
         }
     }
@@ -406,39 +465,11 @@ static size_t choose(struct merge *m, struct late *some[FORGETS_AT_ONCE], size_t
     return n;
 }
 
-/* Whether the feed has all that was recorded here since the other one was replaced. */
-static int can_tell_apart(struct merge *m, struct err *err)
-{
-    struct feed_state queue;
-    struct change_parting p;
-    feed_state_of(m->r->store, m->consumer, &queue);
-    bool parted = change_parting(m->r->store, &p) && p.node == m->node;
-    m->since = m->noted = p.promoted_at_seq;
-    return parted && queue.name[0] != '\0' && queue.place != FEED_LOST && queue.cursor <= p.promoted_at_seq
-               ? 0
-               : err_set(
-                     err, ERR_NOTFOUND,
-                     "not all that was recorded here since the promotion is kept for the old primary: what is newer "
-                     "than its forgets can't be told");
-}
-
-/* What came while the feed was walked through. A client's forget, or a user who was loaded: all of it anew. */
-static int gather_more(struct merge *m, const struct feed_event *e, struct err *err)
-{
-    if (is_play(e->kind) || e->kind == FEED_OFFSET) {
-        return gather(m, e, err);
-    }
-    struct late *late = find_late(m, key_of(m, e));
-    while (late != NULL && !late->at_hand) {
-        late = next_late(m, late);
-    }
-    return late == NULL ? 0 : err_set(err, ERR_STALE, "more was recorded meanwhile");
-}
-
 static void begin_round(struct merge *m, struct late **some, size_t n)
 {
     m->at_hand = n;
-    m->spared_bytes = 0;
+    m->gathered_bytes = 0;
+    m->walked = m->since;
     for (size_t i = 0; i < n; i++) {
         some[i]->at_hand = true;
     }
@@ -448,8 +479,10 @@ static void end_round(struct late **some, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         some[i]->at_hand = false;
+        buf_free(&some[i]->gathered.bytes);
+        buf_free(&some[i]->seqs);
         buf_free(&some[i]->spared.bytes);
-        some[i]->spared = (struct store_batch){0};
+        some[i]->gathered = some[i]->spared = (struct store_batch){0};
     }
 }
 
@@ -459,28 +492,21 @@ static int take_round(struct merge *m, size_t *most, struct err *err)
     struct store *s = m->r->store;
     struct late *some[FORGETS_AT_ONCE];
     struct err why = {0};
-    uint64_t last = s->feed->last(s), next;
-    int rc = walk_feed(m, m->noted, last, note, err);
-    if (rc < 0) {
-        return rc;
-    }
-    m->noted = last;
-    sort_forgotten(m);
     size_t n = choose(m, some, *most, true);
+    int rc = 0;
     if (n == 0) {
         return 0;
     }
+    sort_forgotten(m);
     begin_round(m, some, n);
-    rc = walk_feed(m, m->since, last, gather, &why);
-    for (int i = 0; rc == 0 && i < CATCH_UP && (next = s->feed->last(s)) > last; i++) {
-        rc = walk_feed(m, last, next, gather_more, &why);
-        last = next;
+    for (int i = 0; rc == 0 && i < CATCH_UPS && m->walked < s->feed->last(s); i++) {
+        rc = walk_on(m, &why);
     }
-    bool again = rc == ERR_LARGE || rc == ERR_STALE;
-    *most = rc == ERR_LARGE ? n / 2 : *most;
-    rc = rc == 0 ? forget_some(m, some, n, true, last, &why) : rc;
+    rc = rc == 0 ? forget_some(m, some, n, true, &why) : rc;
     end_round(some, n);
-    return rc == 0 || again ? 1 : err_set(err, rc, "%s", why.text);
+    bool fewer = rc == ERR_LARGE && n > 1;
+    *most = fewer ? n / 2 : *most;
+    return rc == 0 || fewer ? 1 : err_set(err, rc, "%s", why.text);
 }
 
 static int take_forgets(struct merge *m, bool force, struct err *err)
@@ -491,14 +517,14 @@ static int take_forgets(struct merge *m, bool force, struct err *err)
     if (m->n_late == 0) {
         return 0;
     }
-    if (!force) {
-        for (rc = can_tell_apart(m, err) < 0 ? err->code : 1; rc > 0;) {
+    while (force && rc == 0 && (n = choose(m, some, most, false)) > 0) {
+        rc = forget_some(m, some, n, false, err);
+    }
+    if (!force && (rc = can_tell_apart(m, err)) == 0) {
+        rc = m->r->store->ops->reader_open(m->r->store, &m->reader, err);
+        for (rc = rc < 0 ? rc : 1; rc > 0;) {
             rc = take_round(m, &most, err);
         }
-        return rc;
-    }
-    while (rc == 0 && (n = choose(m, some, most, false)) > 0) {
-        rc = forget_some(m, some, n, false, 0, err);
     }
     return rc;
 }

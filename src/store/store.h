@@ -94,9 +94,10 @@ const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64
  * than their hashes. The caller keeps the memory behind the slices until done().
  *
  * spared: what of it is newer than a forget of another history, plays and deliveries of the user. It is recorded again
- * behind the forget, in the same transaction, so that nobody sees the one without the other. Whoever gathered it looked
- * at the feed up to as_of: is there something later that the forget would end, or may be, it is refused (ERR_STALE),
- * and nothing is changed; nor is anything after another error. Only where the store has a feed. */
+ * behind the forget, in the same transaction, so that nobody sees the one without the other. gather() puts it there, on
+ * the writer's thread: all that came before the forget is in the feed by then, and what comes behind it waits. It may
+ * read, with a reader that nobody else uses meanwhile, and must not wait for the store's writer. After an error, of it
+ * or of the store, nothing is changed. Only where the store has a feed. */
 struct store_forget {
     struct store_message message;
     int64_t key;
@@ -113,7 +114,7 @@ struct store_forget {
     int64_t at_ms;     /* and its time */
     int64_t stated_ms; /* in: when it happened elsewhere, on the node whose feed this is from; 0: now, here */
     struct store_batch *spared; /* NULL: nothing; it has no done() */
-    uint64_t as_of;
+    int (*gather)(struct store_forget *forget, struct err *err);
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;

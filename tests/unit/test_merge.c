@@ -1,9 +1,11 @@
 /* What an old primary brings when it rejoins, over a real store: its plays and forgets count by the time at which they
  * happened, whatever was recorded here since, and however often they are brought. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,6 +177,19 @@ static void a_forget_ends_what_both_had(void **state)
     assert_seen(x, "bob", "ab", "11");
 }
 
+static int nothing_more(struct store_forget *forget, struct err *err)
+{
+    (void)forget;
+    (void)err;
+    return 0;
+}
+
+static int cannot_be_told(struct store_forget *forget, struct err *err)
+{
+    (void)forget;
+    return err_set(err, ERR_STALE, "no");
+}
+
 /* Once more, and in the middle of it the server was killed: what the first try has forgotten is in the feed now. */
 static void repeated_it_ends_no_more(void **state)
 {
@@ -200,7 +215,7 @@ static void repeated_it_ends_no_more(void **state)
                                  .first_month = INT32_MIN,
                                  .stated_ms = at,
                                  .spared = &spared,
-                                 .as_of = x->f->store->feed->last(x->f->store),
+                                 .gather = nothing_more,
                                  .done = forget_done,
                                  .owner = &done};
     x->f->store->ops->forget(x->f->store, &first);
@@ -227,8 +242,7 @@ static void spared_with_the_forget_or_not_at_all(void **state)
     flush(x->f);
     play(x->f, "ann", "c");
     struct slice item = slice_str("b");
-    uint64_t hash = hash_id(SEED, item), last = x->f->store->feed->last(x->f->store);
-    const uint64_t as_of[] = {last - 1, last, last};
+    uint64_t hash = hash_id(SEED, item);
     for (int i = 0; i < 3; i++) {
         int done = 0;
         struct store_batch spared = {.events = 0};
@@ -240,7 +254,7 @@ static void spared_with_the_forget_or_not_at_all(void **state)
                                       .first_month = INT32_MIN,
                                       .stated_ms = at - 1,
                                       .spared = &spared,
-                                      .as_of = as_of[i],
+                                      .gather = i == 0 ? cannot_be_told : nothing_more,
                                       .done = forget_done,
                                       .owner = &done};
         if (i == 1) {
@@ -475,6 +489,199 @@ static void the_disk_fails(void **state)
     }
 }
 
+/* --- what comes while a round is under way --- */
+
+/* Clients, between any two looks into the feed, and at the last moment before a forget is handed in. */
+static struct visitor {
+    struct fixture *x;
+    pthread_t thread; /* that of the test: the store's own can't wait for itself */
+    const struct store_ops *ops;
+    const struct store_feed_ops *feed;
+    void (*visit)(struct fixture *x, int n, bool last_moment);
+    int visits;
+} visitor;
+
+enum { VISITS_MAX = 500 }; /* more of them: it never ends */
+
+static void visit(bool last_moment)
+{
+    if (pthread_equal(pthread_self(), visitor.thread) && visitor.visits < VISITS_MAX) {
+        visitor.visit(visitor.x, visitor.visits++, last_moment);
+    }
+}
+
+static int visited_read(struct store_reader *reader, const char *name, uint64_t after, struct feed_event *out, int max,
+                        struct arena *arena, struct err *err)
+{
+    int n = visitor.feed->read(reader, name, after, out, max, arena, err);
+    visit(false);
+    return n;
+}
+
+static void visited_forget(struct store *s, struct store_forget *forget)
+{
+    if (forget->spared != NULL) {
+        visit(true);
+    }
+    visitor.ops->forget(s, forget);
+}
+
+static struct change bring_visited(struct fixture *x, void (*visits)(struct fixture *, int, bool), int wanted)
+{
+    static struct store_ops ops;
+    static struct store_feed_ops feed;
+    struct store *s = x->f->store;
+    visitor = (struct visitor){x, pthread_self(), s->ops, s->feed, visits, 0};
+    ops = *s->ops;
+    ops.forget = visited_forget;
+    feed = *s->feed;
+    feed.read = visited_read;
+    s->ops = &ops;
+    s->feed = &feed;
+    struct change ch = bring_as(x, false, false, wanted);
+    s->ops = visitor.ops;
+    s->feed = visitor.feed;
+    assert_in_range(visitor.visits, 1, VISITS_MAX - 1);
+    return ch;
+}
+
+static const char *of_visit(int n, char kind, char out[16])
+{
+    snprintf(out, 16, "%c%d", kind, n);
+    return out;
+}
+
+/* Items of before that are played once more or forgotten, new ones, and one that is forgotten at once. */
+static void plays_and_forgets(struct fixture *x, int n, bool last_moment)
+{
+    char item[16];
+    play(x->f, "ann", of_visit(n, 'p', item));
+    play(x->f, "ann", of_visit(n, 'f', item));
+    forget(x->f, "ann", item);
+    forget(x->f, "ann", of_visit(n, 'o', item));
+    if (last_moment) {
+        play(x->f, "ann", "last");
+        forget(x->f, "ann", "f");
+        flush(x->f);
+        play(x->f, "ann", "behind");
+    }
+}
+
+/* However often clients record and forget meanwhile, of the same user, and whatever the old one's clock said. */
+static void clients_who_never_rest(void **state)
+{
+    struct fixture *x = *state;
+    char item[16];
+    play(x->f, "ann", "a");
+    part(x, OLD);
+    later(x);
+    for (int n = 0; n < VISITS_MAX; n++) {
+        play(x->f, "ann", of_visit(n, 'o', item));
+    }
+    play(x->f, "ann", "f");
+    put(x, FEED_UNSEE, clock_wall_ms(), "ann", "o499");
+    put(x, FEED_FORGET, clock_wall_ms() + HOUR_MS, "ann", "");
+    put(x, FEED_UNSEE, clock_wall_ms() + 2 * HOUR_MS, "ann", "o498");
+    assert_int_equal(bring_visited(x, plays_and_forgets, 0).left, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_seen(x, "ann", "af", "00");
+        assert_true(seen(x->f, "ann", "last") && seen(x->f, "ann", "behind"));
+        for (int n = 0; n < VISITS_MAX; n++) {
+            bool was = n < visitor.visits;
+            if (seen(x->f, "ann", of_visit(n, 'p', item)) != was || seen(x->f, "ann", of_visit(n, 'f', item)) ||
+                seen(x->f, "ann", of_visit(n, 'o', item)) == was) {
+                fail_msg("visit %d of %d: %s", n, visitor.visits, item);
+            }
+        }
+        flush(x->f);
+    }
+}
+
+static void load_once(struct fixture *x, int n, bool last_moment)
+{
+    struct err err = {0};
+    struct store *s = x->f->store;
+    (void)n;
+    if (last_moment && !seen(x->f, "ann", "b")) {
+        assert_int_equal(s->bulk->begin(s, true, &err), 0);
+        assert_int_equal(
+            s->bulk->add(s, clock_wall_ms(), key_of("ann"), slice_str("ann"), hash_id(SEED, slice_str("b")), &err), 0);
+        assert_int_equal(s->bulk->end(s, &err), 0);
+    }
+}
+
+static void a_user_who_is_loaded_at_the_last_moment(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at = clock_wall_ms();
+    play(x->f, "ann", "a");
+    play(x->f, "bob", "a");
+    part(x, OLD);
+    later(x);
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_FORGET, at, "bob", "");
+    put(x, FEED_UNSEE, at, "ann", "a");
+    assert_int_equal(bring_visited(x, load_once, 0).left, 2);
+    assert_seen(x, "ann", "ab", "11");
+    assert_seen(x, "bob", "a", "0");
+}
+
+static void more_than_is_kept(struct fixture *x, int n, bool last_moment)
+{
+    (void)n;
+    if (last_moment) {
+        play(x->f, "ann", "b");
+    }
+}
+
+/* The feed ends, before it is looked at for the last time. */
+static void a_feed_that_is_lost_meanwhile(void **state)
+{
+    struct fixture *x = *state;
+    part(x, OLD);
+    play(x->f, "ann", "a");
+    put(x, FEED_FORGET, clock_wall_ms(), "ann", "");
+    x->f->cfg.feed_max = 1;
+    bring_visited(x, more_than_is_kept, ERR_NOTFOUND);
+    assert_seen(x, "ann", "ab", "11");
+}
+
+static void *record_and_forget(void *arg)
+{
+    struct fixture *x = arg;
+    char item[16];
+    for (int n = 0; n < VISITS_MAX; n++) {
+        plays_and_forgets(x, n, false);
+        play(x->f, "bob", of_visit(n, 'p', item));
+    }
+    return NULL;
+}
+
+/* The same, by a thread. */
+static void a_client_beside_it(void **state)
+{
+    struct fixture *x = *state;
+    char item[16];
+    pthread_t thread;
+    part(x, OLD);
+    for (int n = 0; n < VISITS_MAX; n++) {
+        play(x->f, "ann", of_visit(n, 'o', item));
+        put(x, FEED_UNSEE, clock_wall_ms() + HOUR_MS, n % 2 == 0 ? "ann" : "bob", of_visit(n, 'p', item));
+        if (n % 50 == 0) {
+            put(x, FEED_FORGET, clock_wall_ms() + HOUR_MS, n % 100 == 0 ? "ann" : "bob", "");
+        }
+    }
+    assert_int_equal(pthread_create(&thread, NULL, record_and_forget, x), 0);
+    assert_int_equal(bring_as(x, false, false, 0).left, 0);
+    pthread_join(thread, NULL);
+    for (int n = 0; n < VISITS_MAX; n++) {
+        if (!seen(x->f, "ann", of_visit(n, 'p', item)) || !seen(x->f, "bob", item) ||
+            seen(x->f, "ann", of_visit(n, 'f', item)) || seen(x->f, "ann", of_visit(n, 'o', item))) {
+            fail_msg("%d: %s", n, item);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +697,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(numbers_of_forgets_are_their_own, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_that_is_cut_off, setup, teardown),
         cmocka_unit_test_setup_teardown(the_disk_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(clients_who_never_rest, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_user_who_is_loaded_at_the_last_moment, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_feed_that_is_lost_meanwhile, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_beside_it, setup, teardown),
     };
     begin_tests(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

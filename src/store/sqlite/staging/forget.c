@@ -117,20 +117,13 @@ static int find_answer(struct sqlite_store *s, struct store_forget *forget)
 
 /* --- what is newer, and spared --- */
 
-/* With the ids of its rows, from the from-th on: whether it would end something that its spared ones may lack. */
-static int check_as_of(struct sqlite_store *s, struct store_forget *forget, size_t from)
-{
-    const struct staged_ids *ids = &s->stager.ids;
-    bool later = atomic_load(&s->left) > forget->as_of;
-    for (size_t i = from; i < ids->n && !later; i++) {
-        later = ids->at[i] > forget->as_of;
-    }
-    return later ? err_set(&forget->err, ERR_STALE, "something newer was recorded meanwhile") : 0;
-}
-
-static int admit_spared(struct sqlite_store *s, struct store_forget *forget)
+/* All that came before is in the feed by now, and nothing comes between until its commit. */
+static int gather_spared(struct sqlite_store *s, struct store_forget *forget)
 {
     struct store_batch *spared = forget->spared;
+    if (forget->gather(forget, &forget->err) < 0) {
+        return forget->err.code;
+    }
     int verdict = stager_admit(s, spared, 0);
     if (verdict != 0) {
         return err_set(&forget->err, verdict < 0 ? verdict : ERR_BUSY, "%s",
@@ -375,7 +368,7 @@ void stager_forget_ended(struct sqlite_store *s, int64_t key)
 
 static void refuse(struct sqlite_store *s, struct store_forget *forget)
 {
-    if (forget->err.code != ERR_STALE) { /* that one is asked again at once */
+    if (forget->spared == NULL) { /* else its caller tells */
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
     }
     atomic_fetch_sub(counter_of(s, forget->key), 1);
@@ -424,7 +417,7 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first)
         store_now(&s->base, &forget->at_ms, &earlier);
         forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
         if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || find_all(s, f) < 0 ||
-            (forget->spared != NULL && (check_as_of(s, forget, before) < 0 || admit_spared(s, forget) < 0))) {
+            (forget->spared != NULL && gather_spared(s, forget) < 0)) {
             s->stager.ids.n = before;
             refuse(s, forget);
         } else if (++g.n == STAGER_FORGETS_MAX || s->stager.ids.n >= GROUP_ROWS) {
