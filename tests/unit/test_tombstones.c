@@ -46,24 +46,17 @@ static void begin_forget(struct store_fixture *f, struct store_forget *forget, c
     f->store->ops->forget(f->store, forget);
 }
 
-/* The machine stops when staging has the forget, and history doesn't: the next start carries it out, and what was
- * replayed in between stays away. */
-static void killed_between_files(struct store_fixture *f, bool of_item)
+/* The folder becomes that of a machine that stopped when staging had the forget, and history didn't; `first` is the one
+ * that it was copied from, for the caller to remove. The store is closed. */
+static void forget_and_stop_between(struct store_fixture *f, const struct slice *item, const uint64_t *hash,
+                                    char first[CONFIG_TEXT])
 {
     static const char *const files[] = {"history.db", "history.db-wal", "staging.db", "staging.db-wal"};
-    char copy[] = "/tmp/unseen-test-tombstones.XXXXXX", first[CONFIG_TEXT];
-    struct slice item = slice_str("a");
-    uint64_t hash = hash_id(SEED, item);
+    char copy[] = "/tmp/unseen-test-tombstones.XXXXXX";
     struct store_forget under_way;
     int done = 0;
-    play(f, "u", "a");
-    deliver(f, "u", "a");
-    play(f, "u", "b");
-    play(f, "other", "a");
-    assert_int_equal(flush(f), 0);
-    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged"), 0);
     rule(VFS_WRITE, "history.db-wal", 1, false, VFS_HOLD);
-    begin_forget(f, &under_way, of_item ? &item : NULL, &hash, &done);
+    begin_forget(f, &under_way, item, hash, &done);
     vfs_fault_wait_held();
     assert_non_null(mkdtemp(copy));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -71,9 +64,25 @@ static void killed_between_files(struct store_fixture *f, bool of_item)
     }
     vfs_fault_release();
     wait_flag(&done);
-    snprintf(first, sizeof first, "%s", f->cfg.data);
+    snprintf(first, CONFIG_TEXT, "%s", f->cfg.data);
     close_store(f);
     snprintf(f->cfg.data, sizeof f->cfg.data, "%s", copy);
+}
+
+/* The machine stops when staging has the forget, and history doesn't: the next start carries it out, and what was
+ * replayed in between stays away. */
+static void killed_between_files(struct store_fixture *f, bool of_item)
+{
+    char first[CONFIG_TEXT];
+    struct slice item = slice_str("a");
+    uint64_t hash = hash_id(SEED, item);
+    play(f, "u", "a");
+    deliver(f, "u", "a");
+    play(f, "u", "b");
+    play(f, "other", "a");
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged"), 0);
+    forget_and_stop_between(f, of_item ? &item : NULL, &hash, first);
     for (int starts = 0; starts < 2; starts++) {
         open_store(f);
         assert_int_equal(known(f, "u"), of_item || starts > 0);
@@ -95,12 +104,9 @@ static void killed_between_files(struct store_fixture *f, bool of_item)
 static void test_full_list_killed_between_files(void **state)
 {
     struct store_fixture *f = *state;
-    static const char *const files[] = {"history.db", "history.db-wal", "staging.db", "staging.db-wal"};
-    char copy[] = "/tmp/unseen-test-tombstones.XXXXXX", first[CONFIG_TEXT];
+    char first[CONFIG_TEXT];
     struct slice item = slice_str("d");
     uint64_t hash = hash_id(SEED, item);
-    struct store_forget under_way;
-    int done = 0;
     f->cfg.delivered_max = 3;
     close_store(f);
     open_store(f);
@@ -109,18 +115,7 @@ static void test_full_list_killed_between_files(void **state)
     deliver(f, "u", "c");
     assert_int_equal(flush(f), 0);
     deliver(f, "u", "d");
-    rule(VFS_WRITE, "history.db-wal", 1, false, VFS_HOLD);
-    begin_forget(f, &under_way, &item, &hash, &done);
-    vfs_fault_wait_held();
-    assert_non_null(mkdtemp(copy));
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        copy_file(f->cfg.data, files[i], copy, files[i]);
-    }
-    vfs_fault_release();
-    wait_flag(&done);
-    snprintf(first, sizeof first, "%s", f->cfg.data);
-    close_store(f);
-    snprintf(f->cfg.data, sizeof f->cfg.data, "%s", copy);
+    forget_and_stop_between(f, &item, &hash, first);
     open_store(f);
     assert_false(seen(f, "u", "a"));
     assert_false(seen(f, "u", "d"));
