@@ -134,6 +134,12 @@ static int begin(struct store *store, const struct store_node *node, struct role
     return 0;
 }
 
+static const char *without_scheme(const char *address)
+{
+    const char *scheme = strstr(address, "://");
+    return scheme != NULL ? scheme + 3 : address;
+}
+
 int role_new(const struct config *cfg, struct store *store, struct role **role, struct err *err)
 {
     *role = NULL;
@@ -150,8 +156,7 @@ int role_new(const struct config *cfg, struct store *store, struct role **role, 
         rc = begin(store, &node, role, err);
     }
     if (rc == 0) {
-        const char *scheme = strstr(cfg->replica_of, "://");
-        snprintf((*role)->of, sizeof(*role)->of, "%s", scheme != NULL ? scheme + 3 : cfg->replica_of);
+        snprintf((*role)->of, sizeof(*role)->of, "%s", without_scheme(cfg->replica_of));
     }
     return rc;
 }
@@ -324,9 +329,8 @@ int role_meet(struct role *r, uint64_t term, uint64_t node, const char *address,
     role_look(r, &now);
     uint64_t mine = now.role == NODE_PRIMARY ? now.node : now.leader; /* of whom this node's term is */
     int won = term > now.term || (term == now.term && node > mine);
-    const char *scheme = strstr(now.address, "://");
     bool configured = now.role == NODE_REPLICA && /* there an operator knows better */
-                      strcmp(scheme != NULL ? scheme + 3 : now.address, r->of) == 0;
+                      strcmp(without_scheme(now.address), r->of) == 0;
     bool moved = term == now.term && node == mine && now.role != NODE_PRIMARY && address[0] != '\0' &&
                  strcmp(address, now.address) != 0 && !configured;
     int rc = 0;
