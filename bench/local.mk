@@ -27,7 +27,7 @@ else
 bench/session_sets:
 	@echo "$@ needs CRoaring, which configure did not find: install libroaring-dev and run configure again" >&2; exit 1
 endif
-EXTRA_DIST += bench/sessions bench/migrate bench/export bench/read_through bench/replica bench/front
+EXTRA_DIST += bench/sessions bench/migrate bench/export bench/read_through bench/replica bench/failover bench/front
 
 # A server of grpc++ that does nothing but answer, for bench/grpc. Nothing else here is C++: made when it is asked for.
 bench/grpc_peer: $(top_srcdir)/bench/grpc_peer.cc $(top_srcdir)/proto/unseen/v1/unseen.proto

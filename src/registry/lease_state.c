@@ -12,7 +12,7 @@ const char *lease_ask_name(enum lease_ask ask)
 
 void lease_state_begin(struct lease_state *s, enum config_failover failover)
 {
-    *s = (struct lease_state){.failover = failover, .why = "Consul was not asked yet"};
+    *s = (struct lease_state){.failover = failover, .away = true, .why = "Consul was not asked yet"};
 }
 
 static bool has_lock(const struct lease_state *s)
@@ -84,14 +84,31 @@ static enum lease_ask keep_session(struct lease_state *s, struct lease_session *
     return now_ms - session->sent_ms >= LEASE_RENEW_MS ? LEASE_RENEW : LEASE_REST;
 }
 
-/* Whoever holds the lock takes no writes any more, as far as it goes by its own clock. 0: it may; else since when. */
-static int64_t silent_since(const struct lease_state *s, int64_t now_ms)
+/* From when on whoever holds the lock takes no writes, if its clock runs as this one. INT64_MAX: that can't be told. */
+static int64_t silent_from(const struct lease_state *s)
 {
-    if (!s->known || s->holder[0] == '\0' || !s->readable || s->value.lease_ms == 0) {
-        return 0;
-    }
-    int64_t since = s->seen_ms + (int64_t)s->value.lease_ms + LEASE_MARGIN_MS;
-    return now_ms >= since ? since : 0;
+    bool tells = s->known && s->holder[0] != '\0' && s->readable && s->value.lease_ms != 0;
+    return tells ? s->seen_ms + (int64_t)s->value.lease_ms : INT64_MAX;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* From when on the lock may be asked for. */
+static int64_t free_from(const struct lease_state *s)
+{
+    int64_t back = s->back_ms + LEASE_RETURN_MS, silent = silent_from(s);
+    return s->holder[0] == '\0' ? back : silent == INT64_MAX ? silent : later(back, silent + LEASE_MARGIN_MS);
+}
+
+/* Consul answers when the key has changed, and at until_ms at the latest, or soon. */
+static enum lease_ask watch(struct lease_state *s, int64_t now_ms, int64_t until_ms)
+{
+    int64_t left = until_ms - now_ms;
+    s->wait_ms = left < 1 ? 1 : left < LEASE_WATCH_MS ? left : LEASE_WATCH_MS;
+    return LEASE_READ;
 }
 
 static const struct lease_names nobody = {.given = true};
@@ -131,7 +148,7 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         return read_again(s, now_ms, "another node is primary, as Consul has it");
     }
     if (!has_lock(s)) {
-        return s->holder[0] != '\0' && silent_since(s, now_ms) == 0
+        return s->holder[0] != '\0' && now_ms < free_from(s)
                    ? read_again(s, now_ms, "another session holds the lock in Consul")
                    : lock(s, self, self->term, was_in_step(s, self), was_in_step(s, self) ? &s->value.names : &nobody);
     }
@@ -165,7 +182,7 @@ static enum lease_ask take(struct lease_state *s, const struct lease_self *self,
     return lock(s, self, has_won(s, self) ? above : above + 1, false, &nobody);
 }
 
-/* The lock is free. */
+/* The lock is free, or who holds it is silent. */
 static enum lease_ask elect(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     if (!s->readable) {
@@ -186,9 +203,9 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     if (self->leader == 0) {
         return read_again(s, now_ms, "the primary is gone, and this node has followed nobody");
     }
-    int64_t since = now_ms - s->vacant_ms;
-    if (since < LEASE_ELECTION_MS) {
-        return rest(s, LEASE_ELECTION_MS - since, s->why);
+    int64_t ends = later(s->vacant_ms + LEASE_ELECTION_MS, free_from(s));
+    if (now_ms < ends) {
+        return watch(s, now_ms, ends);
     }
     return s->won ? take(s, self, now_ms) : LEASE_LIST;
 }
@@ -213,7 +230,7 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
     if (!s->known) {
         return LEASE_READ;
     }
-    bool vacant = (s->holder[0] == '\0' && s->index != 0) || silent_since(s, now_ms) != 0;
+    bool vacant = (s->holder[0] == '\0' && s->index != 0) || now_ms >= silent_from(s);
     if (s->vacancy != (vacant ? s->index : 0)) {
         s->vacancy = vacant ? s->index : 0;
         s->vacant_ms = now_ms;
@@ -230,8 +247,7 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
         return read_again(s, now_ms, "no primary has been in Consul yet");
     }
     s->why = NULL;
-    s->wait_ms = LEASE_WATCH_MS;
-    return LEASE_READ;
+    return watch(s, now_ms, silent_from(s));
 }
 
 enum lease_ask lease_next(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
@@ -269,7 +285,8 @@ static void settle(struct lease_state *s)
 
 static void read_key(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
 {
-    s->seen_ms = a->index == s->index && s->seen_ms != 0 ? s->seen_ms : now_ms;
+    bool same = a->index == s->index && strcmp(a->session, s->holder) == 0;
+    s->seen_ms = same && s->seen_ms != 0 ? s->seen_ms : now_ms;
     s->known = true;
     s->index = a->index;
     s->readable = a->readable;
@@ -369,6 +386,9 @@ static void granted(struct lease_state *s, const struct lease_self *self, const 
 
 void lease_answered(struct lease_state *s, const struct lease_self *self, const struct lease_answer *a, int64_t now_ms)
 {
+    bool lost = a->said == LEASE_LOST;
+    s->back_ms = s->away && !lost ? now_ms : s->back_ms;
+    s->away = lost;
     switch (a->said) {
     case LEASE_YES:
         granted(s, self, a, now_ms);

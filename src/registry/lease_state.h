@@ -9,15 +9,26 @@
  * none from LEASE_MS after it has sent W. Another node R gets the lock in one of two ways:
  *
  *   - It takes it over: in one transaction "the key is at i; delete it; lock it". R asks for that LEASE_MS and
- *     LEASE_MARGIN_MS after it has *read* that the key is at i (seen_ms), so more than LEASE_MS after W was sent: P
- * takes no writes by then. Had P written the key meanwhile, it is at i no more, and nothing happens; if P writes it
- *     afterwards, P is the one who finds another index. Both are decided by Consul's log, so no order of requests, late
- *     ones and lost answers too, makes both succeed. The margin is for clocks that run unevenly and for writes that are
- *     under way. The value says how long the lease is (lease_ms): a key without that is of an older version, which
- *     renews its session alone, and is never taken over.
+ *     LEASE_MARGIN_MS after the answer in which it first *read* that the key is at i (seen_ms). Nobody reads i before
+ *     Consul has carried W out, so that was later than W was sent, whatever the two clocks say. P takes no writes by
+ *     then, if its clock counts LEASE_MS while R's counts LEASE_MARGIN_MS more: it may run a quarter slower. Had P
+ *     written the key meanwhile, it would be at i no more, and nothing happens; if P writes it afterwards, it is P who
+ *     finds another index. Both are decided by Consul's log, so no order of requests, late ones and lost answers too,
+ *     makes both succeed. R counts from where index and session are as they were: a Consul that has lost its data gives
+ *     indexes again, but no session. The value says how long the lease is (lease_ms): a key without that is of an older
+ *     version, which renews its session alone, and is never taken over.
  *   - The lock is free, since P's session has ended: by its TTL, which is longer than LEASE_MS and counts from a
- * renewal that P has sent before W or, if W was refused, after the one that its lease counts from; or by something else
- * (its node's check, an operator): then Consul keeps the key locked for LEASE_LOCK_DELAY_MS, which is longer, too.
+ *     renewal that P has sent before W or, if W was refused, after the one that its lease counts from; or by something
+ *     else (its node's check, an operator): then Consul keeps the key locked for LEASE_LOCK_DELAY_MS, which is longer,
+ *     too. Or P has let it go: it took no writes any more when it asked for that.
+ *
+ * How long it takes. R waits at Consul for the key to change, so seen_ms is a moment after W. Whose seq is highest is
+ * compared within the margin: the vacancy begins LEASE_MS after seen_ms. So R has the lock 10 s after W, which P
+ * writes each LEASE_RENEW_MS: 6.7 to 10 s after P is gone.
+ *
+ * That the key stays as it is says nothing of P while Consul is away: P may be waiting for it, as R is. So R gives all
+ * others LEASE_RETURN_MS from when it is answered again: more than a request of P's that hangs, and the next one. No
+ * part of the proof, but an outage of Consul replaces no healthy primary.
  *
  * With failover = in-step a primary answers no write before all replicas that the key names have it (replica/ack.h),
  * and only one that is named, has followed that node, and has reached the seq beside the names, is promoted. Who lacks
@@ -41,8 +52,9 @@ enum {
     LEASE_MS = LEASE_TTL_MS - LEASE_MARGIN_MS,
     LEASE_LOCK_DELAY_MS = 10 * 1000,    /* more than the lease */
     LEASE_PUBLISH_MS = 5 * 1000,        /* a replica says how far it is */
-    LEASE_ELECTION_MS = 2 * 1000,       /* a lock that is free waits so long for all replicas to say it anew */
+    LEASE_ELECTION_MS = 2 * 1000,       /* a vacancy waits so long for all replicas to say it anew */
     LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
+    LEASE_RETURN_MS = 5 * 1000,         /* and so long for the primary, when Consul was away */
     LEASE_WATCH_MS = 2 * 1000,
     LEASE_RETRY_MS = 500,
     LEASE_SESSION = 64,
@@ -129,15 +141,17 @@ struct lease_state {
     bool readable;
     struct lease_value value; /* of the key */
     int64_t read_ms;
-    int64_t seen_ms;  /* when it was first known to be at `index` */
+    int64_t seen_ms;  /* when it was first known to be at `index`, locked by `holder` */
     int64_t beat_ms;  /* when the last write of the key that succeeded was asked for */
     int64_t until_ms; /* while it is held */
     bool over;        /* LOCK: whoever holds it is silent, and loses it */
     int64_t retry_ms;
+    bool away;       /* Consul, as of the last request */
+    int64_t back_ms; /* when it was no more */
 
     bool published;
     int64_t published_ms;
-    uint64_t vacancy; /* the key's index while nobody holds it; 0: somebody does */
+    uint64_t vacancy; /* the key's index while nobody holds it, or who does is silent; 0: it is held */
     int64_t vacant_ms;
     bool won; /* against all that have published for it */
 

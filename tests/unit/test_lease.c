@@ -75,6 +75,7 @@ static void consul_time(struct consul *c, int64_t now)
 /* A request as it was sent: it may arrive much later than the node has moved on. */
 struct request {
     bool sent;
+    int64_t until_ms; /* READ: the answer waits so long for the key to change */
     enum lease_ask ask;
     char session[LEASE_SESSION];
     uint64_t index, vacancy;
@@ -150,9 +151,10 @@ struct node {
     struct lease_state state;
     struct lease_self self;
     bool alive, cut; /* cut: it and Consul don't hear each other */
-    int64_t clock;   /* its monotonic clock began somewhere */
+    int64_t clock;   /* its monotonic clock began somewhere, */
+    int drift;       /* and is so many of a thousand faster */
     int64_t busy_until;
-    struct request under_way;
+    struct request waiting;
     struct lease_answer answer;
     bool has_answer;
     int promotions;
@@ -195,9 +197,14 @@ static struct world *world_new(enum config_failover failover, unsigned seed)
     return w;
 }
 
+static int64_t clock_of(const struct world *w, const struct node *n)
+{
+    return n->clock + w->now + w->now * n->drift / 1000;
+}
+
 static bool writes(const struct world *w, const struct node *n)
 {
-    return n->alive && n->self.primary && lease_may_write(&n->state, w->now + n->clock);
+    return n->alive && n->self.primary && lease_may_write(&n->state, clock_of(w, n));
 }
 
 static int writers(const struct world *w)
@@ -211,7 +218,7 @@ static int writers(const struct world *w)
 
 static void finish(struct world *w, struct node *n)
 {
-    lease_answered(&n->state, &n->self, &n->answer, w->now + n->clock);
+    lease_answered(&n->state, &n->self, &n->answer, clock_of(w, n));
     if (n->self.primary && lease_is_overruled(&n->state, &n->self)) {
         n->self.primary = false; /* the role is fenced, and rejoins as a replica */
         n->self.term = n->state.value.term;
@@ -223,7 +230,7 @@ static void finish(struct world *w, struct node *n)
 static void begin(struct world *w, struct node *n)
 {
     struct lease_state *s = &n->state;
-    enum lease_ask ask = lease_next(s, &n->self, w->now + n->clock);
+    enum lease_ask ask = lease_next(s, &n->self, clock_of(w, n));
     if (ask == LEASE_REST) {
         assert_true(s->wait_ms >= 0);
         n->busy_until = w->now + (s->wait_ms < STEP ? s->wait_ms : STEP);
@@ -239,7 +246,8 @@ static void begin(struct world *w, struct node *n)
         n->busy_until = w->now + 20;
         return;
     }
-    struct request r = {true, ask, "", s->index, s->vacancy, s->over, s->wanted, n->self};
+    int64_t until_ms = ask == LEASE_READ && s->wait_ms > 0 ? w->now + s->wait_ms + s->wait_ms / 16 : 0;
+    struct request r = {true, until_ms, ask, "", s->index, s->vacancy, s->over, s->wanted, n->self};
     if (s->session != NULL) {
         snprintf(r.session, sizeof r.session, "%s", s->session->id);
     }
@@ -253,6 +261,8 @@ static void begin(struct world *w, struct node *n)
     } else if (how == 1) {
         w->late[draw(w, LATE)] = r; /* it arrives when nobody waits for it any more */
         n->busy_until = w->now + 3000;
+    } else if (until_ms != 0 && how == 3) {
+        n->waiting = r;
     } else {
         carry_out(&w->consul, &r, w->now, &n->answer);
         if (how == 2) {
@@ -260,6 +270,21 @@ static void begin(struct world *w, struct node *n)
             n->busy_until = w->now + 3000;
         } else if (draw(w, 4) == 0) {
             n->busy_until = w->now + draw(w, 2000) * (unsigned)(w->faults != 0);
+        }
+    }
+}
+
+/* Consul answers a read that waits. */
+static void wait_for_change(struct world *w, struct node *n)
+{
+    struct request *r = &n->waiting;
+    if (r->sent && (w->now >= r->until_ms || r->index != w->consul.key_index)) {
+        r->sent = false;
+        if (n->cut) {
+            n->busy_until = w->now + 3000;
+        } else {
+            carry_out(&w->consul, r, w->now, &n->answer);
+            n->busy_until = w->now + 5;
         }
     }
 }
@@ -277,7 +302,9 @@ static void run(struct world *w, int64_t ms)
         }
         for (int i = 0; i < NODES; i++) {
             struct node *n = &w->nodes[i];
-            if (n->alive && w->now >= n->busy_until) {
+            n->waiting.sent = n->waiting.sent && n->alive;
+            wait_for_change(w, n);
+            if (n->alive && !n->waiting.sent && w->now >= n->busy_until) {
                 if (n->has_answer) {
                     finish(w, n);
                 } else {
@@ -351,10 +378,11 @@ static void test_in_step_the_furthest_goes_on(void **state)
     free(w);
 }
 
-/* Within 15 s, though Consul ends a session after twice its TTL alone. */
+/* 10 s after its last renewal, though Consul ends a session after twice its TTL alone. */
 static void test_a_silent_primary_is_replaced_soon(void **state)
 {
     (void)state;
+    int64_t most = 0, least = INT64_MAX;
     for (unsigned seed = 0; seed < 40; seed++) {
         struct world *w = world_new(FAILOVER_IN_STEP, seed);
         w->consul.lives_ms = INT64_C(2) * LEASE_TTL_MS;
@@ -362,9 +390,13 @@ static void test_a_silent_primary_is_replaced_soon(void **state)
         run(w, 5 * 1000 + 97 * seed);
         w->nodes[0].alive = seed % 2;
         w->nodes[0].cut = true;
-        run(w, 13500);
+        int64_t began = w->now;
+        while (!writes(w, &w->nodes[1]) && !writes(w, &w->nodes[2]) && w->now < began + 30 * 1000) {
+            run(w, STEP);
+        }
+        most = w->now - began > most ? w->now - began : most;
+        least = w->now - began < least ? w->now - began : least;
         assert_int_equal(writers(w), 1);
-        assert_true(writes(w, &w->nodes[1]) || writes(w, &w->nodes[2]));
         w->nodes[0].alive = true;
         w->nodes[0].cut = false;
         run(w, 60 * 1000);
@@ -372,6 +404,48 @@ static void test_a_silent_primary_is_replaced_soon(void **state)
         assert_false(w->nodes[0].self.primary);
         free(w);
     }
+    assert_in_range(least, LEASE_TTL_MS - LEASE_RENEW_MS - 100, LEASE_TTL_MS - LEASE_RENEW_MS + 500);
+    assert_in_range(most, LEASE_TTL_MS - 500, LEASE_TTL_MS + 300);
+}
+
+/* Everybody waits for a Consul that is away, for a moment or for long: the primary goes on. */
+static void test_an_outage_of_consul_replaces_nobody(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 60; seed++) {
+        struct world *w = world_new(seed % 3 == 0 ? FAILOVER_LOSSY : FAILOVER_IN_STEP, seed);
+        w->consul.lives_ms = INT64_C(3600) * 1000; /* it counts from when it is back */
+        begins_in_step(w);
+        run(w, 5 * 1000 + 97 * seed);
+        for (int i = 0; i < NODES; i++) {
+            w->nodes[i].cut = true;
+        }
+        run(w, 6000 + 350 * seed);
+        for (int i = 0; i < NODES; i++) {
+            w->nodes[i].cut = false;
+        }
+        run(w, 30 * 1000);
+        assert_true(writes(w, &w->nodes[0]));
+        assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 0);
+        free(w);
+    }
+}
+
+/* An index that was seen long ago says nothing of another session, which a Consul without its data has given it to. */
+static void test_another_session_is_another_holder(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 11);
+    w->consul.lives_ms = 60 * 1000;
+    begins_in_step(w);
+    w->nodes[0].alive = false;
+    run(w, LEASE_MS - 500);
+    snprintf(w->consul.holder, sizeof w->consul.holder, "%s", w->consul.entries[1].session); /* any other that lives */
+    run(w, LEASE_TTL_MS - 1000);
+    assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 0);
+    run(w, 6000);
+    assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 1);
+    free(w);
 }
 
 /* A key of an older version isn't taken over: its primary renews the session alone. */
@@ -495,6 +569,9 @@ static void test_never_two(void **state)
         struct world *w = world_new(seed % 3 == 0 ? FAILOVER_LOSSY : FAILOVER_IN_STEP, seed);
         w->consul.lives_ms = LEASE_TTL_MS + draw(w, LEASE_TTL_MS); /* twice the TTL, as Consul may */
         w->faults = 15;
+        for (int i = 0; i < NODES; i++) {
+            w->nodes[i].drift = (int)draw(w, 200) - 100; /* a clock counts 7.5 s while another counts 9.2 */
+        }
         for (int i = 0; i < 60; i++) {
             struct node *n = &w->nodes[draw(w, NODES)];
             switch (draw(w, 7)) {
@@ -503,7 +580,7 @@ static void test_never_two(void **state)
                 break;
             case 1: /* a new process, with nothing in memory */
                 n->alive = true;
-                n->has_answer = false;
+                n->has_answer = n->waiting.sent = false;
                 lease_state_begin(&n->state, n->state.failover);
                 break;
             case 2:
@@ -541,8 +618,8 @@ static void test_a_late_record_changes_nothing(void **state)
     run(w, 2000);
     struct node *n = &w->nodes[0];
     n->self.in_step = true;
-    assert_int_equal(lease_next(&n->state, &n->self, w->now + n->clock), LEASE_LOCK);
-    struct request late = {true, LEASE_LOCK, "", n->state.index, 0, n->state.over, n->state.wanted, n->self};
+    assert_int_equal(lease_next(&n->state, &n->self, clock_of(w, n)), LEASE_LOCK);
+    struct request late = {true, 0, LEASE_LOCK, "", n->state.index, 0, n->state.over, n->state.wanted, n->self};
     snprintf(late.session, sizeof late.session, "%s", n->state.lock.id);
     assert_true(late.wanted.in_step);
     n->answer = (struct lease_answer){.said = LEASE_LOST};
@@ -617,6 +694,8 @@ int main(void)
         cmocka_unit_test(test_stops_in_time),
         cmocka_unit_test(test_in_step_the_furthest_goes_on),
         cmocka_unit_test(test_a_silent_primary_is_replaced_soon),
+        cmocka_unit_test(test_an_outage_of_consul_replaces_nobody),
+        cmocka_unit_test(test_another_session_is_another_holder),
         cmocka_unit_test(test_an_older_primary_is_not_silent),
         cmocka_unit_test(test_only_those_that_have_all),
         cmocka_unit_test(test_out_of_step_nobody),
