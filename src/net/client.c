@@ -354,9 +354,9 @@ int client_call(struct client *c, const struct slice *words, size_t n, const str
 static struct tls_files files; /* of client_prepare() */
 
 /* Who logs in; NULL: `default`. */
-static const char *user(void)
+static const char *account(const char *user)
 {
-    const char *name = getenv("UNSEEN_USER");
+    const char *name = user != NULL ? user : getenv("UNSEEN_USER");
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
@@ -382,20 +382,25 @@ static int greet(struct client *c, const char *name, const char *password, const
     return rc;
 }
 
-int client_prepare(const struct config *cfg, const char **password, struct err *err)
+int client_prepare_user(const struct config *cfg, const char *user, const char **password, struct err *err)
 {
     static struct config read;
     read = *cfg;
     files = tls_files_to_connect(&read);
     *password = getenv("UNSEEN_PASSWORD");
     int rc = config_read_requirepass(&read, err);
-    if (*password != NULL && (rc < 0 || user() != NULL)) {
+    if (*password != NULL && (rc < 0 || account(user) != NULL)) {
         return 0;
     }
     if (rc == 0 && read.requirepass[0] != '\0') {
         *password = read.requirepass;
     }
     return rc;
+}
+
+int client_prepare(const struct config *cfg, const char **password, struct err *err)
+{
+    return client_prepare_user(cfg, NULL, password, err);
 }
 
 static void bound_reply(struct client *c, size_t max)
@@ -419,13 +424,15 @@ static int open_client(const char *address, const struct tls_files *tls, int pat
     return strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
 }
 
-int client_connect(const char *address, const char *password, struct client **client, struct err *err)
+int client_connect_user(const char *address, const char *user, const char *password, struct client **client,
+                        struct err *err)
 {
+    const char *name = account(user);
     struct client *c;
     int rc = open_client(address, &files, CLIENT_CONNECT_MS, &c, err);
     if (rc == 0) {
         client_bound_silence(c, CLIENT_SILENCE_MS);
-        rc = greet(c, user() != NULL ? user() : "default", password != NULL ? password : "",
+        rc = greet(c, name != NULL ? name : "default", password != NULL ? password : "",
                    "requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD, which is that of the "
                    "account $UNSEEN_USER if there is one",
                    err);
@@ -437,6 +444,11 @@ int client_connect(const char *address, const char *password, struct client **cl
     bound_reply(c, CLIENT_REPLY_MAX);
     *client = c;
     return 0;
+}
+
+int client_connect(const char *address, const char *password, struct client **client, struct err *err)
+{
+    return client_connect_user(address, NULL, password, client, err);
 }
 
 int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err)

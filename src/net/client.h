@@ -23,15 +23,19 @@ enum {
 
 /* What client_connect() needs of the configuration: over TLS whom to trust and, where it has one, its own certificate;
  * and the server's password: requirepass of the configuration, the one line of requirepass_file, or $UNSEEN_PASSWORD,
- * which comes first where $UNSEEN_USER names an account. *password is NULL when there is none; it is valid until the
- * next call. Returns 0, or the error of a file that can't be read. */
+ * which comes first where an account is named. *password is NULL when there is none; it is valid until the next call.
+ * Returns 0, or the error of a file that can't be read. user: the account; NULL: that of $UNSEEN_USER, if it names one.
+ */
 int client_prepare(const struct config *cfg, const char **password, struct err *err);
+int client_prepare_user(const struct config *cfg, const char *user, const char **password, struct err *err);
 
 /* No reply takes more than CLIENT_REPLY_MAX, from any server: what is longer is an error, as soon as so much has come.
  *
  * Connects to "host:port", "[v6]:port", "tls://host:port" or "unix:/path" and says HELLO 3; password "" or NULL: none.
  * The text of an error names the address. ERR_LOADING: the server is still recovering. */
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
+int client_connect_user(const char *address, const char *user, const char *password, struct client **client,
+                        struct err *err);
 void client_close(struct client *c);
 
 /* The same for a service, which has its own account and certificates, and no time: no address, handshake or call may

@@ -201,6 +201,8 @@ class Busy:
             return b":%d\r\n" % value
         if isinstance(value, bytes):
             return b"$%d\r\n%b\r\n" % (len(value), value)
+        if value is None:
+            return b"_\r\n"
         return b"*%d\r\n" % len(value) + b"".join(map(self.text, value))
 
 

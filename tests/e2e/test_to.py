@@ -1,4 +1,6 @@
 """--to: the server that is asked, and what is told where it is another port."""
+import collections
+import contextlib
 import json
 import re
 import socket
@@ -6,6 +8,8 @@ import socket
 import pytest
 
 from conftest import PATIENCE, START, run
+from test_export import Busy
+from test_lying_redis import Liar
 
 
 @pytest.fixture
@@ -21,6 +25,36 @@ def port_of(server, scheme):
     if found is None:
         pytest.skip(f"built without {scheme}")
     return int(found[1])
+
+
+class Hesitant(Busy):
+    """Is busy when a command comes for the first time, and loading at the second."""
+
+    def __init__(self, server):
+        super().__init__(server, 0)
+        self.asked = collections.Counter()
+
+    def __call__(self, words):
+        if words[0] == b"HELLO":
+            return [b"%0\r\n"]
+        name = b" ".join(words[:2] if words[0] == b"REPLICA" else words[:1])
+        self.asked[name] += 1
+        if self.asked[name] < 3:
+            return [b"-BUSY come again\r\n" if self.asked[name] == 1 else b"-LOADING a moment\r\n"]
+        return [self.text(self.link.command(*words))]
+
+
+@pytest.mark.parametrize("words", ["clone", "verify", "pool"])
+def test_a_busy_server_is_asked_again(server, folder, words):
+    """Imports and loads: test_export.py, test_cli.py."""
+    (folder / "ids").write_text("a\nb\n")
+    with contextlib.closing(Liar(Hesitant(server))) as to:
+        command = {"clone": ("clone", to.address, "--data", folder / "clone", "--test-clock", START, "--min-free", "0"),
+                   "verify": ("replica", "--verify", "--from", to.address, "--to", f"127.0.0.1:{server.port}"),
+                   "pool": ("pool", "load", "p", folder / "ids", "--to", to.address)}[words]
+        done = run(*command, "--timezone", "UTC")
+        assert done.stderr.count(b"BUSY come again; trying again") > 0 and b"answers again" in done.stderr, done
+        assert all(n > 2 for n in to.lie.asked.values()), to.lie.asked
 
 
 WORDS = [("user", "u"), ("why", "u", "a"), ("months",), ("clock",), ("ping",), ("backup", "copy")]

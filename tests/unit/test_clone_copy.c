@@ -435,7 +435,8 @@ static int run(int (*part)(struct clone_copy *c, struct err *err), struct clone_
     struct progress progress = {0};
     assert_int_equal(pthread_create(&thread, NULL, run_node, NULL), 0);
     snprintf(address, sizeof address, "unix:%s", node.path);
-    assert_int_equal(client_connect(address, NULL, &from.client, err), 0);
+    const struct pipeline_how how = {.address = address, .effort = PIPELINE_REPEATS};
+    assert_int_equal(pipeline_open(&how, &from.pipeline, err), 0);
     *c = (struct clone_copy){.from = &from, .to = &fake.store, .mark = fake.mark, .progress = &progress};
     int rc = part(c, err);
     other_node_close(&from);

@@ -108,11 +108,11 @@ static void end(struct server *s, struct pipeline *p)
     free(s);
 }
 
-static struct pipeline *open_to(struct server *s, bool once)
+static struct pipeline *open_to(struct server *s, enum pipeline_effort effort)
 {
     struct pipeline *p;
     struct err err = {0};
-    assert_int_equal(pipeline_open(&(struct pipeline_how){.address = s->address, .once = once}, &p, &err), 0);
+    assert_int_equal(pipeline_open(&(struct pipeline_how){.address = s->address, .effort = effort}, &p, &err), 0);
     return p;
 }
 
@@ -152,7 +152,7 @@ static void each_is_answered_once(void **state)
     (void)state;
     static bool answered[COMMANDS];
     struct server *s = begin(at_random);
-    struct pipeline *p = open_to(s, false);
+    struct pipeline *p = open_to(s, PIPELINE_RESUMES);
     struct err err = {0};
     int n = 0;
     for (int i = 0; i < COMMANDS || pipeline_length(p) > 0;) {
@@ -179,6 +179,12 @@ static int always_busy(struct server *s, int number)
     (void)s;
     (void)number;
     return 1;
+}
+
+static int busy_at_first(struct server *s, int number)
+{
+    (void)number;
+    return s->seed-- > 5 ? 1 : 0;
 }
 
 static int never(struct server *s, int number)
@@ -223,14 +229,14 @@ static void it_gives_up(void **state)
     (void)state;
     struct err err = {0};
     struct server *busy = begin(always_busy);
-    struct pipeline *p = open_to(busy, false);
+    struct pipeline *p = open_to(busy, PIPELINE_REPEATS);
     assert_int_equal(send_number(p, 0, &err), 0);
     assert_int_equal(ask_while_time_passes(p, &err), ERR_BUSY);
     assert_non_null(strstr(err.text, "the server answered: BUSY not now, and so for 600 s"));
     end(busy, p);
 
     struct server *gone = begin(honest);
-    p = open_to(gone, false);
+    p = open_to(gone, PIPELINE_RESUMES);
     assert_int_equal(send_number(p, 0, &err), 0);
     assert_int_equal(next_number(p, &err), 0);
     gone->does = never;
@@ -241,6 +247,22 @@ static void it_gives_up(void **state)
     end(gone, p);
 }
 
+/* What a connection took with it is the caller's to ask for, a refusal is not. */
+static void refusals_alone(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct server *s = begin(busy_at_first);
+    struct pipeline *p = open_to(s, PIPELINE_REPEATS);
+    assert_int_equal(send_number(p, 0, &err), 0);
+    assert_int_equal(next_number(p, &err), 0);
+    s->does = never;
+    assert_int_equal(send_number(p, 1, &err), 0);
+    assert_int_equal(next_number(p, &err), ERR_CLOSED);
+    assert_int_equal(atomic_load(&s->connections), 1);
+    end(s, p);
+}
+
 /* Nothing is sent again: its caller does that. */
 static void once_is_once(void **state)
 {
@@ -249,7 +271,7 @@ static void once_is_once(void **state)
     struct pipeline_note note;
     const struct reply *reply;
     struct server *s = begin(always_busy);
-    struct pipeline *p = open_to(s, true);
+    struct pipeline *p = open_to(s, PIPELINE_ONCE);
     assert_int_equal(send_number(p, 0, &err), 0);
     assert_int_equal(pipeline_next(p, &note, &reply, &err), 0);
     assert_int_equal(reply->kind, REPLY_ERROR);
@@ -275,10 +297,8 @@ static void no_server_no_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_answered_once),
-        cmocka_unit_test(it_gives_up),
-        cmocka_unit_test(once_is_once),
-        cmocka_unit_test(no_server_no_wait),
+        cmocka_unit_test(each_is_answered_once), cmocka_unit_test(it_gives_up),       cmocka_unit_test(refusals_alone),
+        cmocka_unit_test(once_is_once),          cmocka_unit_test(no_server_no_wait),
     };
     clock_test_start(INT64_C(1795255200000));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ int import_remote_open(const struct import_remote_how *how, struct import_remote
     }
     const struct pipeline_how server = {.address = how->address,
                                         .password = how->password,
-                                        .once = how->once,
+                                        .effort = how->once ? PIPELINE_ONCE : PIPELINE_RESUMES,
                                         .meet = meet,
                                         .arg = r,
                                         .label = how->progress != NULL ? "import" : NULL,
@@ -192,16 +192,14 @@ int import_remote_add(struct import_remote *r, const struct import_event *event,
 /* Of this server since it was met. */
 static int count_forgotten(struct import_remote *r, struct import_tally *tally, struct err *err)
 {
-    struct pipeline_note note = {0};
     const struct reply *reply;
     uint64_t now = 0;
-    int rc = pipeline_send(r->pipeline, info, 2, &note, err);
-    rc = rc < 0 ? rc : pipeline_next(r->pipeline, &note, &reply, err);
+    int rc = pipeline_call(r->pipeline, info, 2, &reply, err);
     if (rc == 0 && read_forgotten(reply, &now) && now > r->forgotten) {
         import_tally_forgotten(tally, now - r->forgotten);
         r->forgotten = now;
     }
-    return rc;
+    return rc == ERR_INVALID ? 0 : rc; /* the account may no longer ask */
 }
 
 int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err)

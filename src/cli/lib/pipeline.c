@@ -81,7 +81,7 @@ static bool passes(int code)
 
 static int connect_once(struct pipeline *p, struct err *err)
 {
-    int rc = client_connect(p->how.address, p->how.password, &p->client, err);
+    int rc = client_connect_user(p->how.address, p->how.user, p->how.password, &p->client, err);
     if (rc == 0 && p->how.meet != NULL && (rc = p->how.meet(p->how.arg, p->client, err)) < 0) {
         client_close(p->client);
     }
@@ -131,7 +131,7 @@ int pipeline_open(const struct pipeline_how *how, struct pipeline **pipeline, st
     }
     p->how = *how;
     int rc = connect_once(p, err);
-    if (rc == ERR_LOADING && !how->once) {
+    if (rc == ERR_LOADING && how->effort != PIPELINE_ONCE) {
         p->gone_since_ms = now_ms();
         rc = connect_again(p, err);
         end_trouble(p);
@@ -196,7 +196,7 @@ static int put_on_wire(struct pipeline *p, struct err *err)
 /* Whether it goes on in spite of that: then the connection is a thing of the past. */
 static int survive(struct pipeline *p, int rc, struct err *err)
 {
-    if (p->how.once || !passes(rc)) {
+    if (p->how.effort != PIPELINE_RESUMES || !passes(rc)) {
         return rc;
     }
     lose(p, err);
@@ -259,7 +259,7 @@ static bool is_refused(const struct pipeline *p, const struct reply *reply, stru
 
 static int read_reply(struct pipeline *p, const struct reply **reply, struct err *err)
 {
-    int rc = p->how.once ? 1 : client_wait(p->client, PIPELINE_SILENCE_MS, err);
+    int rc = p->how.effort == PIPELINE_ONCE ? 1 : client_wait(p->client, PIPELINE_SILENCE_MS, err);
     return rc == 0
                ? err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", p->how.address, PIPELINE_SILENCE_MS / 60000)
            : rc < 0 ? rc
@@ -303,7 +303,7 @@ int pipeline_next(struct pipeline *p, struct pipeline_note *note, const struct r
             }
             continue;
         }
-        if (!p->how.once && is_refused(p, *reply, &refusal)) {
+        if (p->how.effort != PIPELINE_ONCE && is_refused(p, *reply, &refusal)) {
             note_trouble(p, &refusal);
             put_back(p);
             continue;
@@ -312,4 +312,28 @@ int pipeline_next(struct pipeline *p, struct pipeline_note *note, const struct r
         take_out(p, note);
         return 0;
     }
+}
+
+int pipeline_answer(struct pipeline *p, struct pipeline_note *note, const struct reply **reply, struct err *err)
+{
+    int rc = pipeline_next(p, note, reply, err);
+    if (rc == 0 && (*reply)->kind == REPLY_ERROR) {
+        char text[sizeof err->text];
+        slice_show((*reply)->text, text, sizeof text);
+        rc = err_set(err, ERR_INVALID, "%s: %s", p->how.address, text);
+    }
+    return rc;
+}
+
+int pipeline_call(struct pipeline *p, const struct slice *words, size_t n, const struct reply **reply, struct err *err)
+{
+    struct pipeline_note note = {0};
+    int rc = pipeline_send(p, words, n, &note, err);
+    return rc < 0 ? rc : pipeline_answer(p, &note, reply, err);
+}
+
+int pipeline_push(struct pipeline *p, struct err *err)
+{
+    int rc = p->client != NULL ? client_wait(p->client, 0, err) : 0;
+    return rc < 0 ? survive(p, rc, err) : 0;
 }

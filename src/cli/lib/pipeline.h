@@ -1,6 +1,7 @@
-/* Commands under way with a running server, whose answers come when they come. What the server is too busy for (-BUSY,
- * -LOADING) is sent once more, and so is, over a new connection, what had no answer when the connection was lost. So
- * each command has to be one that may come twice, and behind those that were sent after it. One thread.
+/* Commands of a subcommand that are under way with a running server; their answers come when they come. What the server
+ * is too busy for (-BUSY, -LOADING) is sent once more, and so is, over a new connection, what had no answer when the
+ * connection was lost. So each command has to be one that may come twice, and behind those that were sent after it. One
+ * thread.
  */
 #ifndef UNSEEN_CLI_LIB_PIPELINE_H
 #define UNSEEN_CLI_LIB_PIPELINE_H
@@ -19,9 +20,15 @@ enum {
     PIPELINE_SILENCE_MS = 10 * 60 * 1000 /* so long it says nothing: a LOAD takes as long as it takes */
 };
 
+enum pipeline_effort {
+    PIPELINE_RESUMES, /* as said above */
+    PIPELINE_REPEATS, /* refusals alone: what is under way ends with its connection */
+    PIPELINE_ONCE,    /* nothing is sent again: a refusal is an answer */
+};
+
 struct pipeline_how {
-    const char *address, *password; /* of client_connect(); these outlive the pipeline */
-    bool once;                      /* nothing is sent again: a refusal is an answer, a lost connection the error */
+    const char *address, *user, *password; /* of client_connect_user(); these outlive the pipeline */
+    enum pipeline_effort effort;
     /* After each connection, before anything else is said; NULL: nothing. ERR_LOADING: it is called again. */
     int (*meet)(void *arg, struct client *client, struct err *err);
     void *arg;
@@ -51,8 +58,17 @@ bool pipeline_is_full(const struct pipeline *p);    /* then pipeline_next() come
 int pipeline_send(struct pipeline *p, const struct slice *words, size_t n, const struct pipeline_note *note,
                   struct err *err);
 
+/* Sends what is still queued here; no answer is waited for. */
+int pipeline_push(struct pipeline *p, struct err *err);
+
 /* The next answer, of one that is under way; an error reply is one. The reply lives until the next call. ERR_BUSY,
  * ERR_LOADING: for PIPELINE_BUSY_MS the server has refused all there was; ERR_SYSTEM, ERR_CLOSED: it is gone. */
 int pipeline_next(struct pipeline *p, struct pipeline_note *note, const struct reply **reply, struct err *err);
+
+/* The same, but an error reply is an error: ERR_INVALID, with the server's words. */
+int pipeline_answer(struct pipeline *p, struct pipeline_note *note, const struct reply **reply, struct err *err);
+
+/* One command, and that. Nothing else is under way. */
+int pipeline_call(struct pipeline *p, const struct slice *words, size_t n, const struct reply **reply, struct err *err);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "store/sqlite/sqlite_store.h"
 
+enum { ADDRESS_TEXT = CONFIG_TEXT + 16 };
+
 /* A pool has no file that names who serves it. The configuration says where a node of this machine listens; that it
  * does somewhere was checked. */
 static void own_node(const struct config *cfg, char *out, size_t size)
@@ -26,30 +28,45 @@ int server_address_of(const struct config *cfg, char *out, size_t size, struct e
     return sqlite_store_address(cfg->data, out, size, err);
 }
 
+/* Into out, where to itself doesn't say it. */
+static int find_server(const struct config *cfg, const char **to, char out[ADDRESS_TEXT], struct err *err)
+{
+    out[0] = '\0';
+    if (*to != NULL) {
+        return 0;
+    }
+    *to = out;
+    int rc = server_address_of(cfg, out, ADDRESS_TEXT, err);
+    return rc < 0 || out[0] == '\0'
+               ? err_set(err, ERR_NOTFOUND, "no server serves the data folder %s: start it, or name one with --to",
+                         cfg->data)
+               : 0;
+}
+
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
 {
     const char *password;
-    char address[CONFIG_TEXT + 16] = "";
-    if (to == NULL && cfg->store == STORE_ENGINE_RADOS) {
-        own_node(cfg, address, sizeof address);
-        to = address;
-    }
-    if (to == NULL) {
-        int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
-        if (rc < 0 || address[0] == '\0') {
-            return err_set(err, ERR_NOTFOUND, "no server serves the data folder %s: start it, or name one with --to",
-                           cfg->data);
-        }
-        to = address;
-    }
-    int rc = client_prepare(cfg, &password, err);
+    char address[ADDRESS_TEXT];
+    int rc = find_server(cfg, &to, address, err);
+    rc = rc < 0 ? rc : client_prepare(cfg, &password, err);
     return rc < 0 ? rc : client_connect(to, password, client, err);
 }
 
-int server_something_else(const struct client *client, const char *command, const char *expected, struct err *err)
+int server_pipeline(const struct config *cfg, const char *to, const char *label, struct pipeline **pipeline,
+                    struct err *err)
+{
+    static char address[ADDRESS_TEXT];
+    struct pipeline_how how = {.effort = PIPELINE_REPEATS, .label = label};
+    int rc = find_server(cfg, &to, address, err);
+    how.address = to;
+    rc = rc < 0 ? rc : client_prepare(cfg, &how.password, err);
+    return rc < 0 ? rc : pipeline_open(&how, pipeline, err);
+}
+
+int server_something_else(const char *address, const char *command, const char *expected, struct err *err)
 {
     return err_set(err, ERR_VERSION, "%s answers %s with something else than %s: is it an Unseen of this version?",
-                   client_address(client), command, expected);
+                   address, command, expected);
 }
 
 /* The command's first two words, which are our own. */
@@ -75,7 +92,7 @@ int server_ask_map(struct client *client, const struct slice *words, size_t n, c
         return rc;
     }
     snprintf(expected, sizeof expected, "a map with %s", field);
-    return server_something_else(client, name_of(words, n, name), expected, err);
+    return server_something_else(client_address(client), name_of(words, n, name), expected, err);
 }
 
 int server_ask_list(struct client *client, const struct slice *words, size_t n, const char *field,
@@ -91,7 +108,7 @@ int server_ask_list(struct client *client, const struct slice *words, size_t n, 
         return rc;
     }
     snprintf(expected, sizeof expected, "a list of maps with %s", field);
-    return server_something_else(client, name_of(words, n, name), expected, err);
+    return server_something_else(client_address(client), name_of(words, n, name), expected, err);
 }
 
 int server_ask_text(struct client *client, const struct slice *words, size_t n, const char *text, struct err *err)
@@ -101,7 +118,7 @@ int server_ask_text(struct client *client, const struct slice *words, size_t n, 
     int rc = client_call(client, words, n, &reply, err);
     return rc < 0 || (reply->kind == REPLY_TEXT && slice_eq(reply->text, slice_str(text)))
                ? rc
-               : server_something_else(client, name_of(words, n, name), text, err);
+               : server_something_else(client_address(client), name_of(words, n, name), text, err);
 }
 
 int64_t reply_signed(const struct reply *map, const char *name)

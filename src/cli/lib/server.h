@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "cli/lib/output.h"
+#include "cli/lib/pipeline.h"
 #include "net/client.h"
 
 /* Where the server is asked: as the lock file of the data folder says, "" when it says nothing yet; with store = rados,
@@ -14,6 +15,11 @@ int server_address_of(const struct config *cfg, char *out, size_t size, struct e
 /* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder, or
  * to the node of this configuration. ERR_NOTFOUND: there is none. */
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err);
+
+/* The same, as a pipeline of that effort, whose label tells that the server is busy. The address lives until the next
+ * call. */
+int server_pipeline(const struct config *cfg, const char *to, const char *label, struct pipeline **pipeline,
+                    struct err *err);
 
 /* One command, whose answer is a map with that field, or, of no field, the text. ERR_VERSION: another answer, as of a
  * server that is none of ours. */
@@ -25,7 +31,7 @@ int server_ask_list(struct client *client, const struct slice *words, size_t n, 
 int server_ask_text(struct client *client, const struct slice *words, size_t n, const char *text, struct err *err);
 
 /* For answers that are told apart by other means. */
-int server_something_else(const struct client *client, const char *command, const char *expected, struct err *err);
+int server_something_else(const char *address, const char *command, const char *expected, struct err *err);
 
 /* Fields of a map. One that isn't there is 0, or "". */
 int64_t reply_signed(const struct reply *map, const char *name);

@@ -41,7 +41,7 @@ static int collect(struct notes *notes, size_t left, struct err *err)
         const struct reply *reply;
         rc = client_answer(notes->m->client, &reply, err);
         if (rc == 0 && reply_field(reply, "noted") == NULL) {
-            return server_something_else(notes->m->client, "LEGACY NOTE", "a map with noted", err);
+            return server_something_else(client_address(notes->m->client), "LEGACY NOTE", "a map with noted", err);
         }
         if (rc == 0) {
             notes->under_way--;

@@ -295,11 +295,12 @@ static int copy(struct cloning *c, struct err *err)
 
 static int run(struct cloning *c, struct err *err)
 {
+    const struct other_told told = {"clone", &c->progress};
     int rc = cli_options_has_folder(&c->cfg, err);
     if (rc == 0 && c->cfg.origin[config_find("data") - config_options] != ORIGIN_COMMAND_LINE) {
         rc = err_set(err, ERR_INVALID, "clone writes into the folder that --data DIR names, and none is named");
     }
-    if (rc < 0 || (rc = other_node_open(&c->cfg, c->address, c->user, &c->from, err)) < 0 ||
+    if (rc < 0 || (rc = other_node_open(&c->cfg, c->address, c->user, &told, &c->from, err)) < 0 ||
         (rc = other_node_hello(&c->from, 0, 0, err)) < 0 || (rc = other_node_fits(&c->from, &c->cfg, err)) < 0) {
         return rc;
     }

@@ -174,7 +174,7 @@ static int ask_page(struct clone_copy *c, int64_t from, struct err *err)
     char key[NUMBER_TEXT], bytes[NUMBER_TEXT];
     const struct slice words[] = {slice_str("REPLICA"), slice_str("USERS"), number_text(from, key),
                                   number_text(PAGE_BYTES, bytes)};
-    return client_queue(c->from->client, words, 4, err);
+    return other_node_ask(c->from, words, 4, err);
 }
 
 /* Copies the page out of the reply, so that the next one can come meanwhile. */
@@ -277,7 +277,7 @@ int clone_copy_users(struct clone_copy *c, struct err *err)
         }
         rest(clone_rate_wait_us(c->bytes, c->rate, clock_real_us() - began_us));
         if (!page.ended &&
-            ((rc = ask_page(c, page.next, err)) < 0 || (rc = client_wait(c->from->client, 0, err)) < 0)) {
+            ((rc = ask_page(c, page.next, err)) < 0 || (rc = pipeline_push(c->from->pipeline, err)) < 0)) {
             break; /* sent: it comes while this page is imported */
         }
         rc = import_page(c, &page, err);

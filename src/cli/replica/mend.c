@@ -29,7 +29,7 @@ int mend_open(struct mend *m, struct err *err)
     }
     const uint64_t seed = losses.seed;
     sqlite_losses_free(&losses);
-    rc = other_node_open(m->cfg, m->address, m->user, &m->from, err);
+    rc = other_node_open(m->cfg, m->address, m->user, &(struct other_told){"check", m->progress}, &m->from, err);
     rc = rc < 0 ? rc : other_node_hello(&m->from, 0, 0, err);
     if (rc == 0 && m->from.seed != seed) {
         rc = err_set(err, ERR_SEED, "%s and %s have different seeds: neither is a copy of the other", m->cfg->data,

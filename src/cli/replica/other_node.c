@@ -41,38 +41,37 @@ uint64_t reply_id_field(const struct reply *map, const char *name)
     return reply_id(reply_field(map, name), &id) ? id : 0;
 }
 
-int other_node_open(const struct config *cfg, const char *address, const char *user, struct other_node *out,
-                    struct err *err)
+int other_node_open(const struct config *cfg, const char *address, const char *user, const struct other_told *told,
+                    struct other_node *out, struct err *err)
 {
     static struct config read;
-    const char *password;
+    struct pipeline_how how = {
+        .address = address, .effort = PIPELINE_REPEATS, .label = told->label, .progress = told->progress};
     *out = (struct other_node){.address = address};
     read = *cfg;
     int rc = config_read_passwords(&read, err);
     if (rc < 0) {
         return rc;
     }
-    const char *named = user != NULL ? user : getenv("UNSEEN_USER"); /* perhaps set here, for the first of two nodes */
+    const char *named = user != NULL ? user : getenv("UNSEEN_USER");
     bool configured = named == NULL || strcmp(named, read.replica_user) == 0;
     if (user == NULL && configured && read.replica_user[0] != '\0') {
         user = read.replica_user;
     }
-    if (user != NULL && setenv("UNSEEN_USER", user, 1) < 0) {
-        return err_set(err, ERR_NOMEM, "out of memory");
-    }
-    if ((rc = client_prepare(cfg, &password, err)) < 0) {
+    how.user = user;
+    if ((rc = client_prepare_user(cfg, user, &how.password, err)) < 0) {
         return rc;
     }
     if (configured && read.replica_password[0] != '\0') {
-        password = read.replica_password;
+        how.password = read.replica_password;
     }
-    return client_connect(address, password, &out->client, err);
+    return pipeline_open(&how, &out->pipeline, err);
 }
 
 void other_node_close(struct other_node *o)
 {
-    client_close(o->client);
-    o->client = NULL;
+    pipeline_close(o->pipeline);
+    o->pipeline = NULL;
 }
 
 static int code_of(struct slice text)
@@ -80,8 +79,8 @@ static int code_of(struct slice text)
     static const struct {
         const char *word;
         int code;
-    } words[] = {{"LOST ", ERR_NOTFOUND},   {"VERSION ", ERR_VERSION}, {"READONLY ", ERR_REPLICA},
-                 {"LOADING ", ERR_LOADING}, {"BUSY ", ERR_BUSY},       {"NOPERM ", ERR_NOPERM}};
+    } words[] = {
+        {"LOST ", ERR_NOTFOUND}, {"VERSION ", ERR_VERSION}, {"READONLY ", ERR_REPLICA}, {"NOPERM ", ERR_NOPERM}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         size_t len = strlen(words[i].word);
         if (text.len >= len && memcmp(text.data, words[i].word, len) == 0) {
@@ -93,11 +92,9 @@ static int code_of(struct slice text)
 
 int other_node_answer(struct other_node *o, const struct reply **reply, struct err *err)
 {
-    int rc = client_wait(o->client, OTHER_PATIENCE_MS, err);
-    if (rc == 0) {
-        return err_set(err, ERR_SYSTEM, "%s says nothing for %d minutes", o->address, OTHER_PATIENCE_MS / 60000);
-    }
-    if (rc < 0 || (rc = client_read(o->client, reply, err)) < 0) {
+    struct pipeline_note note;
+    int rc = pipeline_next(o->pipeline, &note, reply, err);
+    if (rc < 0) {
         return rc;
     }
     struct slice text = (*reply)->text;
@@ -105,10 +102,15 @@ int other_node_answer(struct other_node *o, const struct reply **reply, struct e
                                          : 0;
 }
 
+int other_node_ask(struct other_node *o, const struct slice *words, size_t n, struct err *err)
+{
+    return pipeline_send(o->pipeline, words, n, &(struct pipeline_note){0}, err);
+}
+
 int other_node_call(struct other_node *o, const struct slice *words, size_t n, const struct reply **reply,
                     struct err *err)
 {
-    int rc = client_queue(o->client, words, n, err);
+    int rc = other_node_ask(o, words, n, err);
     return rc < 0 ? rc : other_node_answer(o, reply, err);
 }
 

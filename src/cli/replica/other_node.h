@@ -5,17 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/lib/pipeline.h"
 #include "config/config.h"
-#include "net/client.h"
 #include "store/node.h"
 
 enum {
-    OTHER_PATIENCE_MS = 10 * 60 * 1000, /* a flush there takes as long as it takes */
     OTHER_VERSION_TEXT = 32,
 };
 
 struct other_node {
-    struct client *client;
+    struct pipeline *pipeline;
     const char *address; /* as it was given */
     /* what it says of itself */
     char version[OTHER_VERSION_TEXT], role[16], says[NODE_ADDRESS_TEXT]; /* says: how it wants to be reached; "" */
@@ -24,10 +23,17 @@ struct other_node {
     int64_t window, retention, delivered_max;
 };
 
+/* Who tells that the other one is busy, or loading, and is asked again (cli/lib/pipeline.h); progress NULL: no bar is
+ * drawn there. */
+struct other_told {
+    const char *label;
+    struct progress *progress;
+};
+
 /* Connects. user: its account; NULL: replica_user, or else that of $UNSEEN_USER. The password: replica_password, if it
  * is that account's; else as every subcommand has it. cfg must outlive it. */
-int other_node_open(const struct config *cfg, const char *address, const char *user, struct other_node *out,
-                    struct err *err);
+int other_node_open(const struct config *cfg, const char *address, const char *user, const struct other_told *told,
+                    struct other_node *out, struct err *err);
 void other_node_close(struct other_node *o);
 
 /* REPLICA HELLO, in the name of a node (0: none yet), and what was answered. */
@@ -44,7 +50,8 @@ int other_node_enlist(struct other_node *o, uint64_t node, uint64_t *run, uint64
  * ERR_REPLICA: VERSION, READONLY; another error of it is ERR_INVALID. */
 int other_node_call(struct other_node *o, const struct slice *words, size_t n, const struct reply **reply,
                     struct err *err);
-/* Reads the reply to what was queued with client_queue(o->client), as above. */
+/* The two halves of that, so that something may be done meanwhile. */
+int other_node_ask(struct other_node *o, const struct slice *words, size_t n, struct err *err);
 int other_node_answer(struct other_node *o, const struct reply **reply, struct err *err);
 
 /* Ids on the wire. */

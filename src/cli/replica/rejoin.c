@@ -307,7 +307,7 @@ static int run(struct rejoining *r, struct err *err)
     uint64_t run_id = 0, seq = 0;
     int rc = cli_options_has_folder(&r->cfg, err);
     rc = rc < 0 ? rc : folder_need(r->cfg.data, "history.db", err); /* nothing is created */
-    rc = rc < 0 ? rc : other_node_open(&r->cfg, r->address, r->user, &r->to, err);
+    rc = rc < 0 ? rc : other_node_open(&r->cfg, r->address, r->user, &(struct other_told){"rejoin", NULL}, &r->to, err);
     rc = rc < 0 ? rc : store_open(&r->cfg, &r->store, err);
     if (rc == ERR_LOCKED) {
         return err_set(err, rc, "the data folder %s is in use: stop its server first", r->cfg.data);

@@ -281,7 +281,7 @@ static void print(const struct verify *v, bool json)
 
 static int open_side(struct side *s, const struct config *cfg, const char *address, const char *user, struct err *err)
 {
-    int rc = other_node_open(cfg, address, user, &s->node, err);
+    int rc = other_node_open(cfg, address, user, &(struct other_told){"replica", NULL}, &s->node, err);
     s->next = INT64_MIN;
     return rc < 0 ? rc : other_node_hello(&s->node, 0, 0, err);
 }

@@ -114,31 +114,17 @@ static int meet(void *arg, struct client *client, struct err *err)
     return 0;
 }
 
-/* The next answer, which is no error. */
-static int next_answer(struct load_target *t, struct pipeline_note *note, const struct reply **reply, struct err *err)
-{
-    int rc = pipeline_next(t->pipeline, note, reply, err);
-    if (rc == 0 && (*reply)->kind == REPLY_ERROR) {
-        char text[sizeof(err->text)];
-        slice_show((*reply)->text, text, sizeof text);
-        rc = err_set(err, ERR_INVALID, "%s: %s", pipeline_address(t->pipeline), text);
-    }
-    return rc;
-}
-
 static int open_server(struct load_target *t, const struct config *cfg, struct progress *progress, struct err *err)
 {
     struct pipeline_how how = {
         .address = t->address, .meet = meet, .arg = t, .label = progress != NULL ? "load" : NULL, .progress = progress};
     const struct slice words[] = {slice_str("RING"), slice_str("FLUSH")};
-    struct pipeline_note note = {0};
     const struct reply *reply;
     int rc = client_prepare(cfg, &how.password, err);
     if (rc < 0 || (rc = pipeline_open(&how, &t->pipeline, err)) < 0 || !t->ring) {
         return rc;
     }
-    rc = pipeline_send(t->pipeline, words, 2, &note, err);
-    return rc < 0 ? rc : next_answer(t, &note, &reply, err);
+    return pipeline_call(t->pipeline, words, 2, &reply, err);
 }
 
 int load_target_open(struct config *cfg, const char *to, bool begin_new, uint64_t seed, load_imported *imported,
@@ -196,7 +182,7 @@ static int collect(struct load_target *t, struct err *err)
 {
     struct pipeline_note note;
     const struct reply *reply;
-    int rc = next_answer(t, &note, &reply, err);
+    int rc = pipeline_answer(t->pipeline, &note, &reply, err);
     if (rc < 0) {
         return rc;
     }

@@ -46,7 +46,7 @@ enum { PIECE_ITEMS = 20000, PIECE_BYTES = 256 * 1024, GET_ITEMS = 10000, NAME_TE
 /* --- load --- */
 
 struct loading {
-    struct client *client;
+    struct pipeline *pipeline;
     struct slice name;
     FILE *in;
     const char *path;
@@ -87,9 +87,9 @@ static int read_piece(struct loading *l, char **line, size_t *size, struct err *
 static int ask_changed(struct loading *l, const char *name, const struct slice *words, size_t n, struct err *err)
 {
     const struct reply *reply;
-    int rc = client_call(l->client, words, n, &reply, err);
+    int rc = pipeline_call(l->pipeline, words, n, &reply, err);
     if (rc == 0 && (reply->kind != REPLY_ARRAY || reply->n != 2 || !reply_integer(&reply->items[0], &l->items))) {
-        rc = server_something_else(l->client, name, "a number and a version", err);
+        rc = server_something_else(pipeline_address(l->pipeline), name, "a number and a version", err);
     }
     return rc;
 }
@@ -127,7 +127,7 @@ static void drop_part(struct loading *l)
     const struct reply *reply;
     struct err err;
     if (l->pieces > 0) {
-        (void)client_call(l->client, words, 3, &reply, &err); /* what failed is told already */
+        (void)pipeline_call(l->pipeline, words, 3, &reply, &err); /* what failed is told already */
     }
 }
 
@@ -147,11 +147,11 @@ static int send_all(struct loading *l, struct err *err)
     return rc;
 }
 
-static int load(struct client *client, const char *name, const char *path, struct err *err)
+static int load(const struct config *cfg, const char *to, const char *name, const char *path, struct err *err)
 {
     static struct loading l;
     uint64_t chance;
-    l = (struct loading){.client = client, .name = slice_str(name), .path = path};
+    l = (struct loading){.name = slice_str(name), .path = path};
     if (getrandom(&chance, sizeof chance, 0) != sizeof chance) {
         return err_set(err, ERR_SYSTEM, "can't draw a name: %s", strerror(errno));
     }
@@ -161,7 +161,9 @@ static int load(struct client *client, const char *name, const char *path, struc
     if (l.in == NULL) {
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     }
-    int rc = send_all(&l, err);
+    int rc = server_pipeline(cfg, to, "pool", &l.pipeline, err);
+    rc = rc < 0 ? rc : send_all(&l, err);
+    pipeline_close(l.pipeline);
     if (!piped) {
         fclose(l.in);
     }
@@ -246,7 +248,7 @@ static int show_items(struct client *client, const char *name, struct err *err)
         }
         n = reply_count(reply, "items");
         if (ids == NULL || n > POOL_ITEMS_MAX) {
-            return server_something_else(client, "POOL GET", "a pool's ids", err);
+            return server_something_else(client_address(client), "POOL GET", "a pool's ids", err);
         }
         for (size_t i = 0; i < ids->n; i++) {
             struct slice id = ids->items[i].text;
@@ -265,7 +267,7 @@ static int drop(struct client *client, const char *name, struct err *err)
     int64_t dropped = 0;
     int rc = client_call(client, words, 3, &reply, err);
     if (rc == 0 && (!reply_integer(reply, &dropped) || dropped < 0 || dropped > 1)) {
-        return server_something_else(client, "POOL DROP", "0 or 1", err);
+        return server_something_else(client_address(client), "POOL DROP", "0 or 1", err);
     }
     return rc == 0 && dropped == 0 ? no_pool(name, err) : rc;
 }
@@ -275,16 +277,20 @@ static const struct verb {
     int words;
 } verbs[] = {{"load", 3}, {"list", 1}, {"get", 2}, {"drop", 2}, {NULL, 0}};
 
-static int run(struct client *client, char **words, bool json, struct err *err)
+static int run(const struct config *cfg, const char *to, char **words, bool json, struct err *err)
 {
-    switch (words[0][0]) {
-    case 'g':
-        return show_items(client, words[1], err);
-    case 'd':
-        return drop(client, words[1], err);
-    default:
-        return words[0][1] == 'o' ? load(client, words[1], words[2], err) : show_list(client, json, err);
+    if (strcmp(words[0], "load") == 0) {
+        return load(cfg, to, words[1], words[2], err);
     }
+    struct client *client;
+    int rc = server_connect(cfg, to, &client, err);
+    if (rc == 0) {
+        rc = words[0][0] == 'g'   ? show_items(client, words[1], err)
+             : words[0][0] == 'd' ? drop(client, words[1], err)
+                                  : show_list(client, json, err);
+        client_close(client);
+    }
+    return rc;
 }
 
 int cli_pool(int argc, char **argv)
@@ -309,12 +315,7 @@ int cli_pool(int argc, char **argv)
         return cli_misuse("pool", "--json goes with list");
     }
     struct config cfg;
-    struct client *client = NULL;
     struct err err;
-    if (cli_options_config(&options, &cfg, &err) < 0 || server_connect(&cfg, to, &client, &err) < 0) {
-        return cli_fail(&err);
-    }
-    int rc = run(client, options.words, json, &err);
-    client_close(client);
-    return rc < 0 ? cli_fail(&err) : EXIT_GOOD;
+    return cli_options_config(&options, &cfg, &err) < 0 || run(&cfg, to, options.words, json, &err) < 0 ? cli_fail(&err)
+                                                                                                        : EXIT_GOOD;
 }
