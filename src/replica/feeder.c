@@ -177,16 +177,24 @@ static int look_at_cursor(struct feeder *f, struct feeder_fetch *fetch, const st
     return 0;
 }
 
+/* A forget and what it spares, which follows it and is of the same user, are not torn apart, as far as a reply may go:
+ * a replica takes them in one step (follower_apply.c). */
+static bool goes_in(const struct feeder_fetch *fetch, const struct event_state *state, const struct feed_event *event)
+{
+    return fetch->n < EVENT_RUN_MAX && (fetch->events.len < fetch->bytes_max || slice_eq(event->user, state->user));
+}
+
 static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *fetch)
 {
     struct event_state state = {0};
     struct feeder_stretch sent = {.from = fetch->after, .to = fetch->after};
     int got = READ_EVENTS;
+    bool fits = true;
     arena_reset(&f->arena);
-    while (got == READ_EVENTS && fetch->n < EVENT_RUN_MAX && fetch->events.len < fetch->bytes_max) {
+    while (fits && got == READ_EVENTS) {
         /* Not reset in between: `state` looks at the user before. */
         got = f->r->store->feed->read(f->reader, m->name, fetch->to, f->events, READ_EVENTS, &f->arena, &fetch->err);
-        for (int i = 0; i < got && fetch->events.len < fetch->bytes_max; i++) {
+        for (int i = 0; i < got && (fits = goes_in(fetch, &state, &f->events[i])); i++) {
             if (event_write(&state, &f->events[i], &fetch->events) < 0) {
                 return err_set(&fetch->err, ERR_NOMEM, "out of memory while events are packed");
             }

@@ -82,7 +82,12 @@ static int stopped(const struct err *why, struct err *err)
 
 struct apply {
     struct follower *f;
-    uint64_t run, to; /* up to where what was read goes */
+    uint64_t run, to;         /* up to where what was read goes */
+    struct event_state state; /* of what is read, f->events, and where that is */
+    size_t at;
+    uint64_t end;    /* what is read goes no further, says who sent it */
+    int64_t n_read;  /* events */
+    uint64_t spared; /* events that were taken with forgets, since what was last handed in */
     struct store_position positions[POSITIONS_MAX];
     size_t n_positions; /* of sources; behind them go our own: OWN_POSITIONS */
 };
@@ -129,21 +134,53 @@ static int hand_in(struct apply *a, struct err *err)
     b->rows = b->events = 0;
     a->n_positions = 0;
     if (rc == 0) {
-        show_applied(f, a->run, a->to, events);
+        show_applied(f, a->run, a->to, events + a->spared);
+        a->spared = 0;
     }
     return rc;
 }
 
-static int add_event(struct apply *a, const struct feed_event *e, struct err *err)
+/* As event_read() does. */
+static int next_event(struct apply *a, struct feed_event *e, struct err *err)
+{
+    int rc = event_read(&a->state, buf_slice(&a->f->events), &a->at, e, err);
+    a->n_read += rc == 1;
+    return rc == 1 && e->seq > a->end
+               ? err_set(err, ERR_CORRUPT, "event %" PRIu64 " is behind the end that %s names, %" PRIu64, e->seq,
+                         a->f->address, a->end)
+               : rc;
+}
+
+static int add_event(struct apply *a, struct store_batch *to, const struct feed_event *e, struct err *err)
 {
     uint64_t seed = a->f->r->dedup->seed, hash = hash_id(seed, e->item);
-    int rc = store_batch_add(&a->f->batch, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED,
-                             hash_user_key(seed, e->user), e->user, &e->item, &hash, 1);
+    int rc = store_batch_add(to, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED, hash_user_key(seed, e->user),
+                             e->user, &e->item, &hash, 1);
     return rc < 0 ? err_set(err, rc, "out of memory for what the primary has recorded") : 0;
 }
 
-/* Repeated as a whole after a crash: nothing behind it was applied by then. */
-static int apply_forget(struct apply *a, const struct feed_event *e, struct err *err)
+/* What follows it of the same user may be what it spares (struct store_forget): that is never absent here either, not
+ * for a moment. *e is the last of these then. */
+static int take_spared(struct apply *a, struct feed_event *e, struct store_batch *spared, struct err *err)
+{
+    struct apply next = *a;
+    struct feed_event event;
+    int rc;
+    while ((rc = next_event(&next, &event, err)) == 1 && (event.kind == FEED_PLAY || event.kind == FEED_DELIVERY) &&
+           slice_eq(event.user, e->user)) {
+        if ((rc = add_event(a, spared, &event, err)) < 0) {
+            return rc;
+        }
+        a->state = next.state;
+        a->at = next.at;
+        a->n_read = next.n_read;
+        e->seq = event.seq;
+    }
+    return 0; /* an error is met again, in its place */
+}
+
+/* Repeated as a whole after a crash: nothing behind it was applied by then but what it spares. */
+static int forget(struct apply *a, const struct feed_event *e, struct store_batch *spared, struct err *err)
 {
     struct follower *f = a->f;
     size_t n = e->kind == FEED_UNSEE;
@@ -163,6 +200,7 @@ static int apply_forget(struct apply *a, const struct feed_event *e, struct err 
             forget.n_items = 1;
         }
         forget.stated_ms = e->at_ms;
+        forget.spared = spared->events > 0 ? spared : NULL;
         forget.done = on_forget;
         forget.owner = f;
         f->r->store->ops->forget(f->r->store, &forget);
@@ -175,6 +213,17 @@ static int apply_forget(struct apply *a, const struct feed_event *e, struct err 
         return 0;
     }
     return forget.err.code < 0 ? stopped(&forget.err, err) : 0;
+}
+
+static int apply_forget(struct apply *a, struct feed_event *e, struct err *err)
+{
+    struct store_batch spared = {0};
+    const struct feed_event event = *e;
+    int rc = take_spared(a, e, &spared, err);
+    rc = rc < 0 ? rc : forget(a, &event, &spared, err);
+    a->spared += spared.events;
+    buf_free(&spared.bytes);
+    return rc;
 }
 
 /* --- a user whom the feed alone doesn't tell --- */
@@ -224,13 +273,13 @@ static int apply_pool(struct apply *a, const struct feed_event *e, struct err *e
 
 /* --- --- */
 
-static int apply_event(struct apply *a, const struct feed_event *e, struct err *err)
+static int apply_event(struct apply *a, struct feed_event *e, struct err *err)
 {
     int rc = 0;
     switch (e->kind) {
     case FEED_PLAY:
     case FEED_DELIVERY:
-        rc = add_event(a, e, err);
+        rc = add_event(a, &a->f->batch, e, err);
         break;
     case FEED_OFFSET:
         a->positions[a->n_positions++] = (struct store_position){e->user, e->at_ms};
@@ -266,26 +315,17 @@ int follower_go_on(struct follower *f, const struct feed_cursor *from, struct er
 
 int follower_apply(struct follower *f, uint64_t run, uint64_t to, int64_t n, struct err *err)
 {
-    struct apply a = {.f = f, .run = run, .to = f->cursor.seq};
-    struct event_state state = {0};
+    struct apply a = {.f = f, .run = run, .to = f->cursor.seq, .end = to};
     struct feed_event event;
-    size_t at = 0;
     int rc;
-    int64_t read = 0;
-    while ((rc = event_read(&state, buf_slice(&f->events), &at, &event, err)) == 1) {
-        read++;
-        if (event.seq > to) {
-            rc = err_set(err, ERR_CORRUPT, "event %" PRIu64 " is behind the end that %s names, %" PRIu64, event.seq,
-                         f->address, to);
-            break;
-        }
+    while ((rc = next_event(&a, &event, err)) == 1) {
         if (event.seq > f->cursor.seq && (rc = apply_event(&a, &event, err)) < 0) {
             break;
         }
     }
-    if (rc == 0 && read != n) { /* were its end believed, what is missing would be lost */
+    if (rc == 0 && a.n_read != n) { /* were its end believed, what is missing would be lost */
         rc = err_set(err, ERR_CORRUPT, "%s has sent %" PRId64 " events, and says that there are %" PRId64, f->address,
-                     read, n);
+                     a.n_read, n);
     }
     if (rc == 0) {
         a.to = to > a.to ? to : a.to;

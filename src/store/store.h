@@ -94,10 +94,10 @@ const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64
  * than their hashes. The caller keeps the memory behind the slices until done().
  *
  * spared: what of it is newer than a forget of another history, plays and deliveries of the user. It is recorded again
- * behind the forget, in the same transaction, so that nobody sees the one without the other. gather() puts it there, on
- * the writer's thread: all that came before the forget is in the feed by then, and what comes behind it waits. It may
- * read, with a reader that nobody else uses meanwhile, and must not wait for the store's writer. After an error, of it
- * or of the store, nothing is changed. Only where the store has a feed. */
+ * behind the forget, in the same transaction, so that nobody sees the one without the other. gather(), unless NULL,
+ * puts it there, on the writer's thread: all that came before the forget is in the feed by then, and what comes behind
+ * it waits. It may read, with a reader that nobody else uses meanwhile, and must not wait for the store's writer. After
+ * an error, of it or of the store, nothing is changed. Only where the store has a feed. */
 struct store_forget {
     struct store_message message;
     int64_t key;

@@ -24,6 +24,7 @@ struct fixture {
     struct dedup dedup;
     struct replica r;
     struct feeder_fetch fetch;
+    size_t bytes_max; /* of a reply; 0: as many as there may be */
     int done;
 };
 
@@ -96,7 +97,7 @@ static void ask_from(struct fixture *x, uint64_t run, uint64_t after, uint64_t d
                                      .run = run,
                                      .after = after,
                                      .durable = durable,
-                                     .bytes_max = FEEDER_REPLY_MAX,
+                                     .bytes_max = x->bytes_max > 0 ? x->bytes_max : FEEDER_REPLY_MAX,
                                      .wait_ms = wait_ms,
                                      .done = on_done,
                                      .owner = &x->done};
@@ -157,6 +158,25 @@ static void what_is_durable_there_is_done(void **state)
     assert_int_equal(queue(x).events, 0);
     assert_int_equal(queue(x).bytes, 0);
     assert_int_equal(queue(x).place, FEED_IN_STEP);
+}
+
+/* However few bytes a reply may have. */
+static void a_forget_and_what_follows_of_the_user(void **state)
+{
+    enum { PLAYS = 300 };
+    struct fixture *x = *state;
+    uint64_t cursor = enlist(x);
+    play(x->f, "bob", "a");
+    forget(x->f, "ann", NULL);
+    for (int i = 0; i < PLAYS; i++) {
+        char item[16];
+        snprintf(item, sizeof item, "%d", i);
+        play(x->f, "ann", item);
+    }
+    play(x->f, "bob", "b");
+    x->bytes_max = 20; /* two events */
+    assert_int_equal(fetch(x, cursor, cursor, 0)->n, 2 + PLAYS);
+    assert_int_equal(fetch(x, x->fetch.to, cursor, 0)->n, 1);
 }
 
 static void also_after_a_restart(void **state)
@@ -249,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(answered_at_once_or_when_something_comes, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_durable_there_is_done, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forget_and_what_follows_of_the_user, setup, teardown),
         cmocka_unit_test_setup_teardown(also_after_a_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(it_may_go_back_a_while, setup, teardown),
         cmocka_unit_test_setup_teardown(lost, setup, teardown),

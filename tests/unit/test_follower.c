@@ -749,6 +749,31 @@ static void a_forget_moves_nothing_by_itself(void **state)
     assert_true(seen(x->f, "ann", "three"));
 }
 
+/* The old primary's forget, which the new one has carried out: the disk fails behind it. */
+static void what_a_forget_spares_comes_with_it(void **state)
+{
+    struct fixture *x = *state;
+    struct answer a = answer_begin();
+    begin(x);
+    play(x->f, "ann", "two");
+    rule(VFS_SYNC, "staging.db-wal", 2, true, VFS_EIO);
+    put(&a, CURSOR + 1, FEED_FORGET, "ann", "");
+    put(&a, CURSOR + 2, FEED_PLAY, "ann", "two");
+    put(&a, CURSOR + 3, FEED_DELIVERY, "ann", "three");
+    put(&a, CURSOR + 4, FEED_PLAY, "bob", "four");
+    say_answer(x, &a);
+    while (look(x).problem[0] == '\0') {
+        rest();
+    }
+    assert_true(seen(x->f, "ann", "two") && seen(x->f, "ann", "three"));
+    assert_false(seen(x->f, "bob", "four"));
+    assert_int_equal(look(x).applied, CURSOR);
+    vfs_fault_heal();
+    expect_fetch(x, RUN, CURSOR + 4, CURSOR + 4);
+    assert_true(seen(x->f, "ann", "two") && seen(x->f, "ann", "three") && seen(x->f, "bob", "four"));
+    assert_int_equal(look(x).events, 3);
+}
+
 static void an_item_by_its_hash(void **state)
 {
     struct fixture *x = *state;
@@ -965,6 +990,7 @@ int main(int argc, char **argv)
         FOLLOWS(it_never_goes_back),
         FOLLOWS(a_primary_in_another_run),
         FOLLOWS(a_forget_moves_nothing_by_itself),
+        FOLLOWS(what_a_forget_spares_comes_with_it),
         FOLLOWS(an_item_by_its_hash),
         FOLLOWS(offsets_of_sources_come_too),
         FOLLOWS(in_the_middle_of_a_batch),

@@ -121,7 +121,7 @@ static int find_answer(struct sqlite_store *s, struct store_forget *forget)
 static int gather_spared(struct sqlite_store *s, struct store_forget *forget)
 {
     struct store_batch *spared = forget->spared;
-    if (forget->gather(forget, &forget->err) < 0) {
+    if (forget->gather != NULL && forget->gather(forget, &forget->err) < 0) {
         return forget->err.code;
     }
     int verdict = stager_admit(s, spared, 0);
