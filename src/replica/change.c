@@ -32,6 +32,7 @@ struct changer {
     _Atomic bool unheard;
     bool told;          /* the thread's own: that it is unheard */
     struct peers peers; /* the thread's own: whom to tell of this node's term */
+    bool met;           /* with the mutex: another node has come here, so others may be reached again, too */
 };
 
 bool change_read_id(struct slice text, uint64_t *id)
@@ -84,12 +85,16 @@ static int ask_to_step_down(struct changer *c, const char *address, uint64_t ter
 }
 
 /* True once it has heard. Whoever has met a higher term says so, and then that holds. */
-static bool tell(struct changer *c, const char *address, uint64_t own_term)
+static bool tell(struct changer *c, const struct peer *peer, uint64_t own_term)
 {
+    const char *address = peer->address;
     struct client *client = NULL;
     const struct reply *reply;
     struct err err = {0};
     int64_t term;
+    if (clock_real_us() < peer->due_us) {
+        return false;
+    }
     int rc = call(c, address, "MEET", own_term, CHANGE_ANSWER_MS, &client, &reply, &err);
     bool heard = rc == 0 && reply->n == 3 && reply_integer(&reply->items[0], &term);
     if (heard) {
@@ -99,6 +104,11 @@ static bool tell(struct changer *c, const char *address, uint64_t own_term)
         if ((uint64_t)term > own_term && change_read_id(reply->items[1].text, &node)) {
             role_meet(c->r->dedup->role, (uint64_t)term, node, address, &err);
         }
+    }
+    if (peers_tried(&c->peers, peer, heard, clock_real_us())) {
+        log_warn("another node can't be told of this primary; if it is gone for good, dismiss it: REPLICA DISMISS",
+                 "node=%016" PRIx64 " address=%s error=%s", peer->node, log_quote_str(address),
+                 log_quote_str(rc < 0 ? err.text : "it answers REPLICA MEET with something else"));
     }
     client_close(client);
     return heard;
@@ -112,14 +122,15 @@ static bool is_waited_for(struct changer *c)
     return waits;
 }
 
-/* Asked again with the next look where it fails. */
-static void note_peer(struct changer *c, const struct peer *peer)
+/* Tried again with the next look where it fails. */
+static int note_peer(struct changer *c, const struct peer *peer, struct err *err)
 {
-    struct err err = {0};
-    if (peer->address[0] != '\0' && peers_note(c->r->store, &c->peers, peer, &err) < 0) {
+    int rc = peer->address[0] != '\0' ? peers_note(c->r->store, &c->peers, peer, err) : 0;
+    if (rc < 0) {
         log_warn("it can't be written down how another node is reached", "address=%s error=%s",
-                 log_quote_str(peer->address), log_quote_str(err.text));
+                 log_quote_str(peer->address), log_quote_str(err->text));
     }
+    return rc;
 }
 
 /* An old primary may be back, and knows of nothing; and so do its other replicas. */
@@ -128,12 +139,13 @@ static void herald(struct changer *c)
     struct store_node now;
     role_look(c->r->dedup->role, &now);
     struct peers all = c->peers; /* noting changes their order */
+    struct err err = {0};
     for (int i = 0; i < all.n && now.role == NODE_PRIMARY && !is_waited_for(c); i++) {
         struct peer *peer = &all.list[i];
-        if (peer->heard < now.term && tell(c, peer->address, now.term)) {
+        if (peer->heard < now.term && tell(c, peer, now.term)) {
             role_look(c->r->dedup->role, &now);
             peer->heard = now.role == NODE_PRIMARY ? now.term : peer->heard;
-            note_peer(c, peer);
+            note_peer(c, peer, &err);
         }
     }
 }
@@ -157,7 +169,7 @@ void changer_heard(struct changer *c)
 {
     if (atomic_exchange(&c->unheard, false)) {
         role_hold_start(c->r->dedup->role, NULL);
-        log_info("another node or the lock has answered: this primary was not replaced, as far as that knows", "");
+        log_info("this primary was not replaced, as far as any node knows that is left", "");
     }
 }
 
@@ -186,7 +198,7 @@ static void ask_whether_replaced(struct changer *c)
     struct store_node now;
     role_look(c->r->dedup->role, &now);
     for (int i = 0; i < c->peers.n && changer_is_unheard(c) && !is_waited_for(c); i++) {
-        if (now.role != NODE_PRIMARY || tell(c, c->peers.list[i].address, now.term)) {
+        if (now.role != NODE_PRIMARY || tell(c, &c->peers.list[i], now.term)) {
             changer_heard(c);
         }
     }
@@ -202,27 +214,29 @@ static void ask_whether_replaced(struct changer *c)
 }
 
 /* Of a replica: the primary, and who else follows it. */
-static void note_primary(struct changer *c, const struct store_node *now)
+static int note_primary(struct changer *c, const struct store_node *now, struct err *err)
 {
     struct sibling siblings[FEEDER_REPLICAS_MAX];
     int n = c->r->follower != NULL ? follower_siblings(c->r->follower, siblings) : 0;
     struct peer peer = peer_at(c, now->leader, now->address[0] != '\0' ? now->address : c->r->cfg->replica_of);
-    note_peer(c, &peer);
-    for (int i = 0; i < n; i++) {
+    int rc = note_peer(c, &peer, err);
+    for (int i = 0; i < n && rc == 0; i++) {
         peer = peer_at(c, siblings[i].node, siblings[i].address);
-        note_peer(c, &peer);
+        rc = note_peer(c, &peer, err);
     }
+    return rc;
 }
 
 /* Of a primary: who follows. */
 static void note_replicas(struct changer *c)
 {
     struct feeder_replica replicas[FEEDER_REPLICAS_MAX];
+    struct err err = {0};
     int n = c->r->feeder != NULL ? feeder_look(c->r->feeder, replicas) : 0;
     for (int i = 0; i < n; i++) {
         struct peer peer = peer_at(c, replicas[i].node, replicas[i].address);
         peer.heard = replicas[i].heard;
-        note_peer(c, &peer);
+        note_peer(c, &peer, &err);
         if (peer.heard > 0) {
             changer_heard(c);
         }
@@ -232,11 +246,12 @@ static void note_replicas(struct changer *c)
 static void note_peers(struct changer *c)
 {
     struct store_node now;
+    struct err err = {0};
     role_look(c->r->dedup->role, &now);
     if (now.role == NODE_PRIMARY) {
         note_replicas(c);
     } else if (now.role == NODE_REPLICA) {
-        note_primary(c, &now);
+        note_primary(c, &now, &err);
     }
 }
 
@@ -404,9 +419,10 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
             rc = 0;
         }
     }
+    if (rc == 0 && (rc = note_primary(c, &now, err)) == 0) {
+        rc = note_peer(c, &other, err); /* whom to tell is durable before there is something to tell */
+    }
     if (rc == 0) {
-        note_primary(c, &now); /* whom to tell is durable before there is something to tell */
-        note_peer(c, &other);
         rc = role_promote(role, ch->above > now.term ? ch->above : now.term, err);
     }
     if (rc < 0) { /* it stays a replica */
@@ -496,6 +512,26 @@ static int meet(struct replica *r, struct change *ch, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
+/* --- a node that is gone for good --- */
+
+static int dismiss(struct changer *c, struct change *ch, struct err *err)
+{
+    char name[FEED_NAME_MAX];
+    struct change_wait w = CHANGE_WAIT_INIT;
+    struct feed_reset reset = {.call = {.done = change_on_call, .owner = &w}, .consumer = name};
+    snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, ch->node);
+    int rc = peers_drop(c->r->store, &c->peers, ch->node, err);
+    if (rc == 0) {
+        c->r->store->feed->reset(c->r->store, &reset);
+        change_wait(&w);
+        rc = reset.call.err.code < 0 ? (*err = reset.call.err).code : 0;
+    }
+    if (rc == 0 && c->peers.n == 0) {
+        changer_heard(c); /* nobody is left who could know more */
+    }
+    return rc;
+}
+
 /* --- the thread --- */
 
 static void carry_out(struct changer *c, struct change *ch)
@@ -513,6 +549,9 @@ static void carry_out(struct changer *c, struct change *ch)
     case CHANGE_MERGE:
         change_merge(c->r, ch, &ch->err);
         break;
+    case CHANGE_DISMISS:
+        dismiss(c, ch, &ch->err);
+        break;
     }
     role_look(c->r->dedup->role, &ch->now);
     ch->done(ch);
@@ -527,6 +566,10 @@ static void changer_main(void *arg)
         if (ch != NULL) {
             c->first = ch->next;
             c->end = c->first == NULL ? &c->first : c->end;
+        }
+        if (c->met) {
+            peers_try_all(&c->peers);
+            c->met = false;
         }
         pthread_mutex_unlock(&c->mutex);
         heartbeat_excuse(&c->task.heartbeat); /* for disks, and for other nodes */
@@ -595,6 +638,7 @@ void changer_free(struct changer *c)
 void changer_look(struct changer *c)
 {
     pthread_mutex_lock(&c->mutex);
+    c->met = true;
     task_wake(&c->task);
     pthread_mutex_unlock(&c->mutex);
 }

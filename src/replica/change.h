@@ -31,12 +31,13 @@ enum change_kind {
     CHANGE_LAST,    /* behind it: all that was taken before is durable, and `last` is the newest of it */
     CHANGE_PROMOTE, /* this node becomes the primary */
     CHANGE_MERGE,   /* events of a node that was the primary, and now rejoins */
+    CHANGE_DISMISS, /* a node is gone for good: it is told nothing, and nothing is kept for it */
 };
 
 struct change {
     struct change *next;
     enum change_kind kind;
-    uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events */
+    uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events; DISMISS: node */
     uint64_t above;      /* PROMOTE: its term becomes a higher one than this */
     uint64_t run, to;
     char address[NODE_ADDRESS_TEXT]; /* MEET: the other's */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "replica/change_impl.h"
 #include "store/copy.h"
 #include "store/positions.h"
@@ -108,13 +109,43 @@ static struct peer unite(const struct peers *peers, const struct peer *peer, int
     return united;
 }
 
-int peers_note(struct store *store, struct peers *peers, const struct peer *peer, struct err *err)
+/* In one transaction; then the list is the same. `now` is NULL: nothing comes in their place. */
+static int replace(struct store *store, struct peers *peers, const int *gone, int n_gone, const struct peer *now,
+                   struct err *err)
 {
     char texts[PEERS_MAX + 1][STORE_SOURCE_MAX];
     struct store_position positions[PEERS_MAX + 1];
+    const uint64_t own = own_node(store);
+    int n = n_gone;
+    for (int i = 0; i < n_gone; i++) {
+        positions[i] = (struct store_position){write_source(own, &peers->list[gone[i]], texts[i]), GONE};
+    }
+    if (now != NULL) {
+        positions[n++] = (struct store_position){write_source(own, now, texts[n_gone]), value_of(now)};
+    }
+    for (int i = 0; i < n_gone && now != NULL; i++) { /* the same source twice would be in no order */
+        if (slice_eq(positions[i].source, positions[n_gone].source)) {
+            positions[i] = positions[--n];
+            break;
+        }
+    }
+    struct store_batch batch = {.positions = positions, .n_positions = (size_t)n};
+    int rc = n > 0 ? change_record(store, &batch, err) : 0;
+    if (rc == 0) {
+        for (int i = n_gone - 1; i >= 0; i--) {
+            peers->list[gone[i]] = peers->list[--peers->n];
+        }
+        if (now != NULL) {
+            peers->list[peers->n++] = *now;
+        }
+    }
+    return rc;
+}
+
+int peers_note(struct store *store, struct peers *peers, const struct peer *peer, struct err *err)
+{
     int gone[PEERS_MAX], n_gone;
     const struct peer now = unite(peers, peer, gone, &n_gone);
-    const uint64_t own = own_node(store);
     if (n_gone == 1) {
         const struct peer *known = &peers->list[gone[0]];
         if (known->node == now.node && known->heard == now.heard && known->named == now.named &&
@@ -122,24 +153,40 @@ int peers_note(struct store *store, struct peers *peers, const struct peer *peer
             return 0;
         }
     }
-    for (int i = 0; i < n_gone; i++) {
-        positions[i] = (struct store_position){write_source(own, &peers->list[gone[i]], texts[i]), GONE};
-    }
-    positions[n_gone] = (struct store_position){write_source(own, &now, texts[n_gone]), value_of(&now)};
-    int n = n_gone + 1;
-    for (int i = 0; i < n_gone; i++) { /* the same source twice would be in no order */
-        if (slice_eq(positions[i].source, positions[n_gone].source)) {
-            positions[i] = positions[--n];
-            break;
+    return replace(store, peers, gone, n_gone, &now, err);
+}
+
+int peers_drop(struct store *store, struct peers *peers, uint64_t node, struct err *err)
+{
+    int gone[PEERS_MAX], n_gone = 0;
+    for (int i = 0; i < peers->n; i++) {
+        if (peers->list[i].node == node) {
+            gone[n_gone++] = i;
         }
     }
-    struct store_batch batch = {.positions = positions, .n_positions = (size_t)n};
-    int rc = change_record(store, &batch, err);
-    if (rc == 0) {
-        for (int i = n_gone - 1; i >= 0; i--) {
-            peers->list[gone[i]] = peers->list[--peers->n];
+    return replace(store, peers, gone, n_gone, NULL, err);
+}
+
+/* --- when to try one --- */
+
+bool peers_tried(struct peers *peers, const struct peer *peer, bool answered, int64_t now_us)
+{
+    bool rare = false;
+    for (int i = 0; i < peers->n; i++) {
+        struct peer *p = &peers->list[i];
+        if (is_same(p, peer)) {
+            int64_t before = p->delay_us;
+            p->delay_us = answered ? 0 : backoff_next(before, PEERS_FIRST_US, PEERS_LAST_US);
+            p->due_us = answered ? 0 : now_us + p->delay_us;
+            rare = rare || (p->delay_us == PEERS_LAST_US && before != PEERS_LAST_US);
         }
-        peers->list[peers->n++] = now;
     }
-    return rc;
+    return rare;
+}
+
+void peers_try_all(struct peers *peers)
+{
+    for (int i = 0; i < peers->n; i++) {
+        peers->list[i].delay_us = peers->list[i].due_us = 0;
+    }
 }

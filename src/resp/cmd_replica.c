@@ -1,4 +1,4 @@
-/* REPLICA HELLO, ENLIST, DISMISS and FETCH: what a replica asks its primary. */
+/* REPLICA HELLO, ENLIST and FETCH: what a replica asks its primary. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,12 +135,11 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
     return OUTCOME_ANSWERED;
 }
 
-/* --- ENLIST, DISMISS --- */
+/* --- ENLIST --- */
 
 struct enlist_deferred {
     struct deferred deferred;
     struct feed_enlist enlist;
-    struct feed_reset reset;
     struct page page;
     struct replica *replica;
     char name[FEED_NAME_MAX];
@@ -188,16 +187,6 @@ static void answer_adopt(struct deferred *deferred, struct resp_client *s)
 static void free_adopt(struct deferred *deferred)
 {
     page_end(&((struct enlist_deferred *)deferred)->page);
-}
-
-static void answer_dismiss(struct deferred *deferred, struct resp_client *s)
-{
-    const struct enlist_deferred *t = (struct enlist_deferred *)deferred;
-    if (t->reset.call.err.code < 0) {
-        resp_client_write_err(s, &t->reset.call.err);
-    } else {
-        write_simple(&s->writer, "OK");
-    }
 }
 
 static struct enlist_deferred *new_enlist(struct resp_client *s, struct slice arg,
@@ -249,19 +238,6 @@ enum outcome cmd_replica_enlist(struct resp_client *s, const struct slice *args,
     }
     t->enlist = (struct feed_enlist){.call = {.done = on_done, .owner = t}, .consumer = t->name};
     t->replica->store->feed->enlist(t->replica->store, &t->enlist);
-    return OUTCOME_LATER;
-}
-
-enum outcome cmd_replica_dismiss(struct resp_client *s, const struct slice *args, size_t n)
-{
-    (void)n;
-    enum outcome refused;
-    struct enlist_deferred *t = new_enlist(s, args[2], answer_dismiss, &refused);
-    if (t == NULL) {
-        return refused;
-    }
-    t->reset = (struct feed_reset){.call = {.done = on_done, .owner = t}, .consumer = t->name};
-    t->replica->store->feed->reset(t->replica->store, &t->reset);
     return OUTCOME_LATER;
 }
 

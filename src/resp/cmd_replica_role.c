@@ -1,5 +1,5 @@
-/* REPLICA MEET, PROMOTE, STEPDOWN, MERGE and STATUS: who a node is. What waits for disks and other nodes is carried out
- * by the changer (replica/change.h); the connection waits for it. */
+/* REPLICA MEET, PROMOTE, STEPDOWN, MERGE, DISMISS and STATUS: who a node is. What waits for disks and other nodes is
+ * carried out by the changer (replica/change.h); the connection waits for it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,6 +67,16 @@ static void write_id(struct writer *w, uint64_t id)
     write_str(w, id != 0 ? text : "");
 }
 
+static bool read_node(struct resp_client *s, struct slice arg, uint64_t *node, enum outcome *refused)
+{
+    if (!change_read_id(arg, node)) {
+        *refused =
+            resp_client_refuse(s, "ERR a node is 16 lower-case hex digits, got '%.*s'", arg_shown(arg), arg.data);
+        return false;
+    }
+    return true;
+}
+
 /* Term, node and address, as MEET and STEPDOWN have them. */
 static bool read_other(struct resp_client *s, const struct slice *args, struct change *change, enum outcome *refused)
 {
@@ -75,9 +85,8 @@ static bool read_other(struct resp_client *s, const struct slice *args, struct c
     if (!arg_int(args[2], &term) || term < 1) {
         *refused = resp_client_refuse(s, "ERR a term is a whole number of at least 1, got '%.*s'", arg_shown(args[2]),
                                       args[2].data);
-    } else if (!change_read_id(args[3], &change->node)) {
-        *refused = resp_client_refuse(s, "ERR a node is 16 lower-case hex digits, got '%.*s'", arg_shown(args[3]),
-                                      args[3].data);
+    } else if (!read_node(s, args[3], &change->node, refused)) {
+        return false;
     } else if (reach_take(args[4], conn_is_local(&s->conn), change->address, &err) < 0) {
         *refused = resp_client_refuse_err(s, &err);
     } else {
@@ -188,6 +197,34 @@ enum outcome cmd_replica_stepdown(struct resp_client *s, const struct slice *arg
 {
     (void)n;
     return meet(s, args, on_met, answer_stepdown);
+}
+
+/* --- DISMISS --- */
+
+static void answer_dismiss(struct deferred *deferred, struct resp_client *s)
+{
+    const struct change *change = &((struct role_deferred *)deferred)->change;
+    if (change->err.code < 0) {
+        resp_client_write_err(s, &change->err);
+    } else {
+        write_simple(&s->writer, "OK");
+    }
+}
+
+enum outcome cmd_replica_dismiss(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    uint64_t node;
+    struct replica *r = replica_of(s, &refused);
+    if (r == NULL || !read_node(s, args[2], &node, &refused)) {
+        return refused;
+    }
+    struct role_deferred *t = new_deferred(s, r, CHANGE_DISMISS, 0, answer_dismiss);
+    if (t != NULL) {
+        t->change.node = node;
+    }
+    return start(s, t);
 }
 
 /* --- PROMOTE --- */

@@ -138,6 +138,24 @@ def test_an_option_ends_the_wait(pair):  # noqa: F811
     assert status(first)["unheard"] == 1 and say(first, "PLAYED", "u", "a") == 1
 
 
+def test_a_node_that_is_gone_for_good_is_dismissed(pair):  # noqa: F811
+    def peers():
+        return first.sqlite("staging.db", "SELECT source FROM positions WHERE source LIKE 'peer:%' AND next >= 0")
+    first, second, wire = pair(primary={"replica_start": "when-heard"})
+    until(peers, first.log)
+    node = status(second)["node"]
+    assert second.stop() == 0
+    first.restart()
+    assert b"start = when-heard" in status(first)["writes_refused"]
+    assert say(first, "REPLICA", "DISMISS", node) == b"OK"
+    assert not peers() and status(first)["unheard"] == 0 and status(first)["replicas"] == []
+    assert say(first, "PLAYED", "u", "a") == 1
+    first.restart()
+    assert status(first)["unheard"] == 0 and say(first, "PLAYED", "u", "b") == 1
+    with pytest.raises(RespError, match="a node is 16 lower-case hex digits, got 'x'"):
+        say(first, "REPLICA", "DISMISS", "x")
+
+
 def test_peers_are_each_folders_own(pair, folder):  # noqa: F811
     """They neither go along with the feed, nor with a clone."""
     def peers_in(server):

@@ -123,6 +123,7 @@ unit_tests += \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
+	tests/unit/test_peers \
 	tests/unit/test_pool_fetch \
 	tests/unit/test_pool_facts \
 	tests/unit/test_positions \

@@ -1,0 +1,259 @@
+/* Whom a node has to tell of its term: the list in the folder, whatever the disk does, and how often each is tried. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "dedup/role.h"
+#include "replica/change_impl.h"
+#include "replica/peers.h"
+#include "replica/replica.h"
+#include "tests/lib/store_calls.h"
+
+enum { OLD = 0xaa, THIRD = 0xbb, WRITES = 30 };
+
+static int note(struct store_fixture *f, struct peers *peers, uint64_t node, const char *address, uint64_t heard)
+{
+    struct err err = {0};
+    struct peer peer = {.node = node, .heard = heard};
+    snprintf(peer.address, sizeof peer.address, "%s", address);
+    return peers_note(f->store, peers, &peer, &err);
+}
+
+static struct peers load_peers(struct store_fixture *f)
+{
+    struct peers peers;
+    struct err err = {0};
+    assert_int_equal(peers_load(f->store, &peers, &err), 0);
+    return peers;
+}
+
+/* As by a crash: what is not durable is gone. */
+static struct peers after_a_crash(struct store_fixture *f)
+{
+    vfs_fault_heal();
+    kill_store(f);
+    open_store(f);
+    return load_peers(f);
+}
+
+static const struct peer *find(const struct peers *peers, uint64_t node)
+{
+    const struct peer *found = NULL;
+    for (int i = 0; i < peers->n; i++) {
+        if (peers->list[i].node == node) {
+            assert_null(found); /* once */
+            found = &peers->list[i];
+        }
+    }
+    return found;
+}
+
+/* --- the list --- */
+
+static void noted_and_dropped(void **state)
+{
+    struct store_fixture *f = *state;
+    struct peers peers = {.n = 0};
+    struct err err = {0};
+    assert_int_equal(note(f, &peers, OLD, "a:1", 0), 0);
+    assert_int_equal(note(f, &peers, 0, "c:1", 0), 0);
+    assert_int_equal(note(f, &peers, THIRD, "c:1", 2), 0); /* it was the one of which only the address was known */
+    assert_int_equal(note(f, &peers, OLD, "b:1", 3), 0);   /* it has moved */
+    peers = after_a_crash(f);
+    assert_int_equal(peers.n, 2);
+    assert_string_equal(find(&peers, OLD)->address, "b:1");
+    assert_int_equal(find(&peers, OLD)->heard, 3);
+    assert_int_equal(find(&peers, THIRD)->heard, 2);
+    assert_int_equal(peers_drop(f->store, &peers, OLD, &err), 0);
+    assert_int_equal(peers_drop(f->store, &peers, OLD, &err), 0); /* it is gone */
+    assert_int_equal(peers.n, 1);
+    peers = after_a_crash(f);
+    assert_int_equal(peers.n, 1);
+    assert_non_null(find(&peers, THIRD));
+}
+
+/* One write after the other fails, and then the machine: whoever was there before is still told, by the old address or
+ * by the new one, and of no term is said that it was heard where it wasn't. */
+static void the_disk_fails(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    int failed = 0;
+    for (uint64_t nth = 1; nth <= WRITES; nth++) {
+        char address[16];
+        struct peers peers = load_peers(f);
+        snprintf(address, sizeof address, "a:%d", (int)nth);
+        assert_int_equal(note(f, &peers, OLD, address, 0), 0);
+        rule(VFS_WRITE | VFS_SYNC, "staging.db", 1 + nth % 3, true, VFS_EIO);
+        int rc = nth % 2 == 0 ? note(f, &peers, OLD, "moved:1", nth) : note(f, &peers, THIRD, address, nth);
+        failed += rc < 0;
+        peers = after_a_crash(f);
+        const struct peer *old = find(&peers, nth % 2 == 0 ? OLD : THIRD);
+        assert_true(rc < 0 || old != NULL);
+        assert_true(find(&peers, OLD) != NULL || (old != NULL && strcmp(old->address, address) == 0));
+        advance(f, HOUR_MS); /* what was refused is tried again */
+        assert_int_equal(note(f, &peers, OLD, "b:1", nth), 0);
+        if (find(&peers, THIRD) != NULL) {
+            assert_int_equal(peers_drop(f->store, &peers, THIRD, &err), 0);
+        }
+    }
+    assert_in_range(failed, 1, WRITES);
+}
+
+static void less_and_less_often(void **state)
+{
+    (void)state;
+    struct peers peers = {.list = {{.node = OLD, .address = "a:1"}, {.node = THIRD, .address = "b:1"}}, .n = 2};
+    int64_t now = 0;
+    int tries = 0, rare = 0;
+    for (; now < INT64_C(3600) * 1000 * 1000; now += 1000 * 1000) {
+        if (now >= peers.list[0].due_us) {
+            rare += peers_tried(&peers, &peers.list[0], false, now);
+            tries++;
+        }
+    }
+    assert_int_equal(rare, 1);
+    assert_in_range(tries, 55, 70); /* in an hour */
+    assert_int_equal(peers.list[1].due_us, 0);
+    assert_in_range(peers.list[0].due_us, now - 1000 * 1000, now + PEERS_LAST_US);
+    assert_false(peers_tried(&peers, &peers.list[0], true, now));
+    assert_int_equal(peers.list[0].due_us, 0);
+    peers_tried(&peers, &peers.list[1], false, now);
+    assert_int_equal(peers.list[1].due_us, now + PEERS_FIRST_US);
+    peers_try_all(&peers);
+    assert_int_equal(peers.list[1].due_us, 0);
+}
+
+/* --- a promotion --- */
+
+struct node {
+    struct store_fixture *f;
+    struct dedup dedup;
+    struct replica r;
+};
+
+static void become_replica(struct store_fixture *f, const char *address)
+{
+    int done = 0;
+    struct store_node_change change = {.call = {.done = call_done, .owner = &done}};
+    f->store->node->get(f->store, &change.to);
+    change.to.role = NODE_REPLICA;
+    change.to.leader = OLD;
+    change.to.promoted = false;
+    snprintf(change.to.address, sizeof change.to.address, "%s", address);
+    f->store->node->set(f->store, &change);
+    wait_flag(&done);
+    assert_int_equal(change.call.err.code, 0);
+}
+
+static void start(struct node *x)
+{
+    struct err err = {0};
+    dedup_init(&x->dedup, x->f->store, &x->f->cfg);
+    assert_int_equal(role_new(&x->f->cfg, x->f->store, &x->dedup.role, &err), 0);
+    x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg};
+    reach_init(&x->r.reach, &x->f->cfg, "", "");
+    assert_int_equal(changer_start(&x->r, &x->r.changer, &err), 0);
+}
+
+static void stop(struct node *x)
+{
+    changer_stop(x->r.changer);
+    changer_free(x->r.changer);
+    role_free(x->dedup.role);
+}
+
+static void on_change(struct change *change)
+{
+    change_tell(change->owner);
+}
+
+static int carry_out(struct node *x, enum change_kind kind, uint64_t node)
+{
+    struct change_wait w = CHANGE_WAIT_INIT;
+    struct change change = {.kind = kind, .node = node, .force = true, .done = on_change, .owner = &w};
+    changer_put(x->r.changer, &change);
+    change_wait(&w);
+    return change.err.code;
+}
+
+/* The address of the old primary came just before. Two writes of the promotion fail, whichever: this node is no primary
+ * after the next start, or that one is told. */
+static void promoted_it_tells_after_any_start(void **state)
+{
+    struct node x = {.f = *state};
+    struct err err = {0};
+    int promoted = 0;
+    for (uint64_t nth = 0; nth < WRITES; nth++) {
+        struct store_node now;
+        struct peers peers = load_peers(x.f);
+        assert_int_equal(peers_drop(x.f->store, &peers, OLD, &err), 0);
+        become_replica(x.f, "127.0.0.1:1");
+        start(&x);
+        role_look(x.dedup.role, &now);
+        assert_int_equal(role_meet(x.dedup.role, now.term, OLD, "127.0.0.1:2", &err), 0);
+        rule(VFS_WRITE | VFS_SYNC, "staging.db", 1 + nth / 6, false, VFS_EIO);
+        rule(VFS_WRITE | VFS_SYNC, "staging.db", 2 + nth / 6 + nth % 6, false, VFS_EIO);
+        carry_out(&x, CHANGE_PROMOTE, 0);
+        stop(&x);
+        peers = after_a_crash(x.f);
+        x.f->store->node->get(x.f->store, &now);
+        const struct peer *old = find(&peers, OLD);
+        if (now.role == NODE_PRIMARY) {
+            promoted++;
+            assert_true(old != NULL && strcmp(old->address, "127.0.0.1:2") == 0 && old->heard < now.term);
+        }
+        advance(x.f, HOUR_MS);
+    }
+    assert_in_range(promoted, 1, WRITES);
+}
+
+/* One that is gone for good is no longer asked, after any start; and is the last one gone, nobody can know more. */
+static void dismissed(void **state)
+{
+    struct node x = {.f = *state};
+    struct peers peers = {.n = 0};
+    x.f->cfg.replica_start = START_WHEN_HEARD;
+    assert_int_equal(note(x.f, &peers, OLD, "127.0.0.1:1", 0), 0);
+    assert_int_equal(note(x.f, &peers, THIRD, "127.0.0.1:2", 0), 0);
+    start(&x);
+    struct err err = {0};
+    assert_true(changer_is_unheard(x.r.changer));
+    assert_int_equal(role_may_write(x.dedup.role, &err), ERR_REPLICA);
+    rule(VFS_WRITE, "staging.db", 1, true, VFS_EIO);
+    assert_int_equal(carry_out(&x, CHANGE_DISMISS, OLD), ERR_IO);
+    vfs_fault_heal();
+    advance(x.f, HOUR_MS);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(carry_out(&x, CHANGE_DISMISS, OLD), 0);
+        assert_true(changer_is_unheard(x.r.changer));
+    }
+    assert_int_equal(carry_out(&x, CHANGE_DISMISS, THIRD), 0);
+    assert_false(changer_is_unheard(x.r.changer));
+    assert_int_equal(role_may_write(x.dedup.role, &err), 0);
+    stop(&x);
+    assert_int_equal(after_a_crash(x.f).n, 0);
+    start(&x);
+    assert_false(changer_is_unheard(x.r.changer));
+    stop(&x);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(noted_and_dropped),
+        TEST(the_disk_fails),
+        cmocka_unit_test(less_and_less_often),
+        TEST(promoted_it_tells_after_any_start),
+        TEST(dismissed),
+    };
+    begin_tests(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
