@@ -128,6 +128,7 @@ libunseen_a_SOURCES += \
 	src/cli/replica/clone_copy.h \
 	src/cli/replica/mend.c \
 	src/cli/replica/mend.h \
+	src/cli/replica/mend_level.c \
 	src/cli/replica/clone_folder.c \
 	src/cli/replica/clone_folder.h \
 	src/cli/replica/clone_pools.c \

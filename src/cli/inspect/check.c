@@ -15,14 +15,16 @@
 static const char help[] =
     "Reads the data folder through: both files, every filter, every key and count, and whether both\n"
     "files belong together.\n\n"
-    "Usage: unseen check [--repair [--nameless WHAT] [--from ADDRESS] | --salvage DIR] [--json] [OPTION ...]\n\n"
+    "Usage: unseen check [--repair [--nameless WHAT] [--from ADDRESS [--force]] | --salvage DIR] [--json] [OPTION "
+    "...]\n\n"
     "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
     "With --repair, which needs the folder for itself, it accepts the loss of what can't be read:\n"
     "says what is lost, sets it aside and recounts, so that the users concerned are answered\n"
     "without it. Then it checks what is left. Plays whose user's name is lost are kept: whoever has\n"
     "their key is answered with them. With --nameless drop they are deleted.\n\n"
     "With --from, what this and earlier repairs gave up comes from another node that has the same\n"
-    "users: a replica, or the primary that this is a replica of. What that one lacks stays lost.\n\n"
+    "users: a replica, or the primary that this is a replica of. Nothing is done unless that one has\n"
+    "all that this folder had acknowledged. What can't be read there either stays lost.\n\n"
     "With --salvage, for files that are cut short or overwritten in part, it saves what can be read\n"
     "into DIR, which is new or empty, and leaves the folder as it is. Users who may have lost plays\n"
     "are marked there: their questions get an error until --repair accepts the loss.\n\n"
@@ -34,6 +36,7 @@ static const char help[] =
     "      --repair           accept what is lost\n"
     "      --nameless WHAT    with --repair: keep (default) or drop plays without a user's name\n"
     "      --from ADDRESS     with --repair: mend what is lost from another node, host:port\n"
+    "      --force            with --from: also when that node lacks some of what the folder had\n"
     "      --user NAME        with --from: the account there, of role admin\n"
     "      --salvage DIR      save what can be read into DIR\n"
     "      --json             print JSON\n\n"
@@ -254,14 +257,14 @@ static int refuse_mending(const char *option)
 
 int cli_check(int argc, char **argv)
 {
-    bool json = false;
+    bool json = false, force = false;
     bool mend = false;
     const char *nameless = NULL;
     const char *target = NULL;
     const char *from = NULL, *user = NULL, *rate_text = NULL;
     const struct cli_flag flags[] = {{"json", &json, NULL},      {"repair", &mend, NULL}, {"nameless", NULL, &nameless},
                                      {"from", NULL, &from},      {"user", NULL, &user},   {"salvage", NULL, &target},
-                                     {"rate", NULL, &rate_text}, {NULL, NULL, NULL}};
+                                     {"rate", NULL, &rate_text}, {"force", &force, NULL}, {NULL, NULL, NULL}};
     uint64_t rate;
     const struct cli_syntax syntax = {"check", help, "no argument", 0, 0, flags, false};
     struct cli_options options;
@@ -275,8 +278,8 @@ int cli_check(int argc, char **argv)
     if (nameless != NULL && (!mend || (strcmp(nameless, "keep") != 0 && strcmp(nameless, "drop") != 0))) {
         return cli_misuse("check", "--nameless is \"%s\", expected keep or drop, with --repair", nameless);
     }
-    if ((from != NULL && !mend) || (user != NULL && from == NULL)) {
-        return cli_misuse("check", "--from goes with --repair, and --user with --from");
+    if ((from != NULL && !mend) || ((user != NULL || force) && from == NULL)) {
+        return cli_misuse("check", "--from goes with --repair, and --user and --force with --from");
     }
     if (!pool_rate_read(rate_text, &rate)) {
         return cli_misuse("check", "--rate '%s': expected a number of objects a second, at most %d", rate_text,
@@ -300,6 +303,12 @@ int cli_check(int argc, char **argv)
     }
     struct checking checking = {.json = json ? &j : NULL,
                                 .nameless = nameless != NULL && nameless[0] == 'd' ? NAMELESS_DROP : NAMELESS_KEEP};
-    checking.from = (struct mend){&cfg, from, user, repaired, &checking, &checking.progress, {0}};
+    checking.from = (struct mend){.cfg = &cfg,
+                                  .address = from,
+                                  .user = user,
+                                  .did = repaired,
+                                  .arg = &checking,
+                                  .progress = &checking.progress,
+                                  .force = force};
     return target != NULL ? salvage(&checking, &cfg, target) : check(&checking, &cfg, mend);
 }

@@ -20,6 +20,25 @@ struct mending {
     struct arena arena;
 };
 
+/* A folder that can't be opened is repaired first. */
+static int check_level_first(struct mend *m, struct err *err)
+{
+    struct store *store;
+    struct err ignored;
+    int rc = store_open(m->cfg, &store, &ignored);
+    if (rc == ERR_LOCKED) {
+        *err = ignored;
+        return rc;
+    }
+    if (rc < 0) {
+        return 0;
+    }
+    rc = mend_check_level(m, store, err);
+    store->ops->close(store);
+    m->checked = rc == 0;
+    return rc;
+}
+
 int mend_open(struct mend *m, struct err *err)
 {
     struct sqlite_losses losses; /* of an earlier repair: not looked at yet, but the seed and the lock are */
@@ -35,7 +54,7 @@ int mend_open(struct mend *m, struct err *err)
         rc = err_set(err, ERR_SEED, "%s and %s have different seeds: neither is a copy of the other", m->cfg->data,
                      m->address);
     }
-    return rc;
+    return rc < 0 ? rc : check_level_first(m, err);
 }
 
 void mend_close(struct mend *m)
@@ -206,7 +225,11 @@ static int open_and_mend(struct mending *g, struct err *err)
     if (rc < 0 || (rc = store_open(g->mend->cfg, &g->store, err)) < 0) {
         return rc;
     }
-    rc = mend_keys(g, err);
+    rc = g->mend->checked ? 0 : mend_check_level(g->mend, g->store, err);
+    if (rc == 0 && g->mend->doubt[0] != '\0') {
+        g->mend->did(g->mend->arg, g->mend->doubt);
+    }
+    rc = rc < 0 ? rc : mend_keys(g, err);
     g->store->ops->close(g->store);
     /* What came stays, also when the rest did not come. */
     struct err ignored;
