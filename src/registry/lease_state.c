@@ -117,8 +117,12 @@ static enum lease_ask lock(struct lease_state *s, const struct lease_self *self,
                            const struct lease_names *names)
 {
     s->session = &s->lock;
-    s->wanted = (struct lease_value){
-        .node = self->node, .term = term, .in_step = in_step, .names = *names, .lease_ms = LEASE_MS};
+    s->wanted = (struct lease_value){.node = self->node,
+                                     .term = term,
+                                     .in_step = in_step,
+                                     .names = *names,
+                                     .lease_ms = LEASE_MS,
+                                     .beat = s->value.beat + 1};
     s->over = s->holder[0] != '\0' && strcmp(s->holder, s->lock.id) != 0;
     snprintf(s->wanted.address, sizeof s->wanted.address, "%s", self->address);
     return LEASE_LOCK;
@@ -298,6 +302,10 @@ static void read_key(struct lease_state *s, const struct lease_answer *a, int64_
 
 static void locked(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
 {
+    if (a->index == s->index) { /* nobody sees that it was written */
+        s->known = false;
+        return;
+    }
     s->beat_ms = s->asked_ms;
     struct lease_answer now = {.index = a->index, .readable = true, .value = s->wanted};
     snprintf(now.session, sizeof now.session, "%s", s->lock.id);

@@ -3,7 +3,8 @@
  *
  * The lock is the key unseen/NAME/primary. Whoever is primary takes writes only while it holds that, and until
  * `until_ms` at most: LEASE_MS from before it asked for the last renewal, on the monotonic clock. A renewal is both:
- * the session's, and then a write of the key itself, by "lock, if the key is as I read it", which gives it a new index.
+ * the session's, and then a write of the key itself, by "lock, if the key is as I read it", which gives it a new index:
+ * a number in the value grows with each (beat), since Consul counts no write that changes nothing.
  *
  * Why no two take writes. Let W be the last write of the key by the primary P, and i the index that W gave it; P takes
  * none from LEASE_MS after it has sent W. Another node R gets the lock in one of two ways:
@@ -94,6 +95,7 @@ struct lease_value {
     struct lease_names names;
     uint64_t lease_ms; /* it takes no writes so long after it has asked for its last write of the key; 0: it renews its
                         * session alone */
+    uint64_t beat;     /* one more with each write; 0: of a version that doesn't */
 };
 
 /* Who this node is, at each question. */

@@ -39,7 +39,8 @@ static char *value_text(const struct lease_value *v)
     json_t *value = json_pack("{s:o, s:s, s:I, s:b}", "node", hex_of(v->node), "address", v->address, "term",
                               (json_int_t)v->term, "in_step", v->in_step);
     if (value != NULL && v->lease_ms != 0 &&
-        json_object_set_new(value, "lease_ms", json_integer((json_int_t)v->lease_ms)) < 0) {
+        (json_object_set_new(value, "lease_ms", json_integer((json_int_t)v->lease_ms)) < 0 ||
+         json_object_set_new(value, "beat", json_integer((json_int_t)v->beat)) < 0)) {
         json_decref(value);
         return NULL;
     }
@@ -211,7 +212,10 @@ static bool take_value(json_t *content, struct lease_value *out)
     out->in_step = in_step != 0;
     snprintf(out->address, sizeof out->address, "%s", address);
     json_int_t lease_ms = json_integer_value(json_object_get(content, "lease_ms"));
-    out->lease_ms = lease_ms > 0 && lease_ms < LEASE_MS_MAX ? (uint64_t)lease_ms : 0;
+    json_int_t beat = json_integer_value(json_object_get(content, "beat"));
+    out->beat = beat > 0 ? (uint64_t)beat : 0;
+    /* Without a beat it is of a version whose renewals didn't show. */
+    out->lease_ms = out->beat != 0 && lease_ms > 0 && lease_ms < LEASE_MS_MAX ? (uint64_t)lease_ms : 0;
     take_names(content, &out->names);
     return true;
 }

@@ -84,6 +84,14 @@ struct request {
     struct lease_self self;
 };
 
+static bool same_text(const struct lease_value *a, const struct lease_value *b)
+{
+    return a->node == b->node && a->term == b->term && a->in_step == b->in_step && a->beat == b->beat &&
+           a->lease_ms == b->lease_ms && strcmp(a->address, b->address) == 0 && a->names.given == b->names.given &&
+           a->names.seq == b->names.seq && a->names.n == b->names.n &&
+           memcmp(a->names.nodes, b->names.nodes, (size_t)a->names.n * sizeof *a->names.nodes) == 0;
+}
+
 static void carry_out(struct consul *c, const struct request *r, int64_t now, struct lease_answer *a)
 {
     struct session *s = session_of(c, r->session);
@@ -114,9 +122,13 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
             a->said = LEASE_NO;
             return;
         }
+        /* What changes nothing gets no new index. */
+        if (!same_text(&c->value, &r->wanted) || strcmp(c->holder, r->session) != 0) {
+            c->key_index = ++c->index;
+        }
         c->value = r->wanted;
         snprintf(c->holder, sizeof c->holder, "%s", r->session);
-        a->index = c->key_index = ++c->index;
+        a->index = c->key_index;
         return;
     case LEASE_RELEASE:
         a->said = s != NULL && strcmp(c->holder, r->session) == 0 ? LEASE_YES : LEASE_NO;
@@ -408,6 +420,40 @@ static void test_a_silent_primary_is_replaced_soon(void **state)
     assert_in_range(most, LEASE_TTL_MS - 500, LEASE_TTL_MS + 300);
 }
 
+/* Consul gives no new index to a write that changes nothing, and so a renewal changes something. */
+static void test_an_idle_primary_is_not_silent(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 12);
+    begins_in_step(w);
+    run(w, 120 * 1000);
+    assert_true(writes(w, &w->nodes[0]));
+    assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 0);
+    free(w);
+}
+
+/* A write that got no new index has renewed nothing, whatever Consul says. */
+static void test_a_renewal_has_a_new_index(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 13);
+    struct node *n = &w->nodes[0];
+    begins_in_step(w);
+    int64_t until_ms = n->state.until_ms;
+    do {
+        n->state.retry_ms = 0;
+        w->now += LEASE_RENEW_MS;
+    } while (lease_next(&n->state, &n->self, clock_of(w, n)) == LEASE_REST);
+    assert_int_equal(n->state.asked, LEASE_RENEW);
+    n->answer = (struct lease_answer){.said = LEASE_YES};
+    finish(w, n);
+    assert_int_equal(lease_next(&n->state, &n->self, clock_of(w, n)), LEASE_LOCK);
+    n->answer.index = n->state.index;
+    finish(w, n);
+    assert_int_equal(n->state.until_ms, until_ms);
+    free(w);
+}
+
 /* Everybody waits for a Consul that is away, for a moment or for long: the primary goes on. */
 static void test_an_outage_of_consul_replaces_nobody(void **state)
 {
@@ -673,6 +719,7 @@ static void test_wire(void **state)
     assert_int_equal(a.said, LEASE_NO);
     lease_reply(&s, 200, (struct slice){locked, sizeof locked - 1}, &a, &err);
     lease_answered(&s, &self, &a, 6);
+    assert_int_equal(s.value.beat, 1);
     assert_true(lease_may_write(&s, 1 + LEASE_TTL_MS - LEASE_MARGIN_MS - 1));
     assert_false(lease_may_write(&s, 1 + LEASE_TTL_MS - LEASE_MARGIN_MS)); /* from before the session was asked for */
     static const char *const strange[] = {"", "[]", "[{}]", "{", "[{\"ModifyIndex\":3,\"Session\":\"../x\"}]"};
@@ -685,6 +732,26 @@ static void test_wire(void **state)
     lease_reply(&s, 200, (struct slice){foreign, sizeof foreign - 1}, &a, &err);
     assert_int_equal(a.said, LEASE_YES);
     assert_false(a.readable);
+    static const struct {
+        const char *pair;
+        uint64_t beat, lease_ms;
+    } keys[] = {
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBhYiIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMCwiYmVhdCI6MTJ9\"}]",
+         12, 7500},
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBhYiIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMH0=\"}]",
+         0, 0}, /* its renewals don't show */
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        lease_reply(&s, 200, (struct slice){keys[i].pair, strlen(keys[i].pair)}, &a, &err);
+        assert_true(a.readable);
+        assert_int_equal(a.value.term, 7);
+        assert_int_equal(a.value.beat, keys[i].beat);
+        assert_int_equal(a.value.lease_ms, keys[i].lease_ms);
+    }
 }
 
 int main(void)
@@ -694,6 +761,8 @@ int main(void)
         cmocka_unit_test(test_stops_in_time),
         cmocka_unit_test(test_in_step_the_furthest_goes_on),
         cmocka_unit_test(test_a_silent_primary_is_replaced_soon),
+        cmocka_unit_test(test_an_idle_primary_is_not_silent),
+        cmocka_unit_test(test_a_renewal_has_a_new_index),
         cmocka_unit_test(test_an_outage_of_consul_replaces_nobody),
         cmocka_unit_test(test_another_session_is_another_holder),
         cmocka_unit_test(test_an_older_primary_is_not_silent),
