@@ -31,6 +31,25 @@ trap 'echo; echo "interrupted"; rm -rf ${fast:+"$fast"}; exit 130' INT TERM
 
 . "$root/scripts/packages.bash"
 
+# What is downloaded or takes long to build, and changes with a pin alone, is kept for later runs.
+downloads=$root/build-downloads
+
+# once FOLDER KEY COMMAND ...: the command fills the folder, which is emptied first; unless it has done so before, with that
+# key. Where it has failed or was killed it begins anew.
+once() {
+    local folder=$1 key=$2
+    shift 2
+    [ "$(cat "$folder/.done" 2>/dev/null)" != "$key" ] || return 0
+    rm -rf "$folder" && mkdir -p "$folder" && "$@" && printf '%s\n' "$key" >"$folder/.done"
+}
+# A key: what the files hold, and the words before "--".
+key_of() {
+    local words=()
+    while [ "$1" != -- ]; do words+=("$1"); shift; done
+    shift
+    echo "${words[*]}" "$(cat "$@" | sha256sum)"
+}
+
 # Without Node of one's own, Debian's is installed.
 install_packages_and_node() {
     local packages=("$@")
@@ -38,13 +57,18 @@ install_packages_and_node() {
     install_packages "${packages[@]}"
 }
 
+npm_once() {
+    once "$1/node_modules" "$(key_of "$(node -v)" -- "$1/package.json" "$1/package-lock.json")" \
+        npm ci --prefix "$1" --no-audit --no-fund --loglevel=error
+}
+
 # A project on Node, pinned by its lock file: install_node_clients FOLDER. Debian 12's own Node is older than clients
 # ask for: then a newer one comes from the registry too, for these tests alone.
 install_node_clients() {
     local runtime=$root/tests/e2e/node/runtime
-    npm ci --prefix "$1" --no-audit --no-fund --loglevel=error || return 1
+    npm_once "$1" || return 1
     if [ "$(node -p 'parseInt(process.versions.node)')" -lt 20 ]; then
-        npm ci --prefix "$runtime" --no-audit --no-fund --loglevel=error || return 1
+        npm_once "$runtime" || return 1
         UNSEEN_NODE=$(find "$runtime/node_modules" -path '*/bin/node' -type f | head -n 1)
         export UNSEEN_NODE
     fi

@@ -37,6 +37,36 @@ def test_from_anywhere(script, folder):
     assert "--unknown" in unknown and "can't" not in unknown
 
 
+ONCE = """
+set -uo pipefail
+exec 2>/dev/null
+root={repo} out={folder}/out install=0
+. "$root/scripts/testing.bash"
+fill() {{
+    [ ! -e "$out/part" ] || echo "half of it is left"
+    echo filled
+    touch "$out/part"
+    [ "$1" != dies ] || kill -KILL $BASHPID
+    [ "$1" != fails ]
+}}
+(once "$out" {key} fill {how})
+echo "is $?"
+"""
+
+
+def test_what_is_kept_of_a_run_is_whole(folder):
+    """scripts/testing.bash: what has failed or was killed begins anew, and so does another version."""
+    def once(key, how):
+        return said(["bash", "-c", ONCE.format(repo=REPO, folder=folder, key=key, how=how)], folder).split("\n")[:-1]
+
+    assert once("a", "fails")[-2:] == ["filled", "is 1"]
+    assert once("a", "dies")[-1] == "is 137"
+    assert once("a", "works") == ["filled", "is 0"]
+    assert once("a", "works") == once("a", "fails") == ["is 0"]
+    assert once("b", "works") == ["filled", "is 0"]
+    assert once("a", "works") == ["filled", "is 0"]
+
+
 def test_check_layers(folder):
     link = folder / "link"
     link.symlink_to(REPO / "scripts/check-layers")

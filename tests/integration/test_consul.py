@@ -1,15 +1,13 @@
 """Registration and failover with a real agent of Consul."""
 import pathlib
-import shutil
 import time
 
 import pytest
 
 from conftest import end_to_end, free_port, go
-from consul import Consul
+from consul import Consul, key_of, make_server, refusal, start_follower  # noqa: F401
 from standstill import freeze, thaw
 
-RespError = end_to_end.RespError
 STOPS = 10   # seconds: the TTL, before which writes have ended
 DELAY = 10   # seconds: the lock delay
 
@@ -29,37 +27,9 @@ def agent(running_agent):
     running_agent.thaw()  # a test that failed may have left it frozen
 
 
-@pytest.fixture
-def make_server(tmp_path_factory):
-    made = []
-
-    def make(**options):
-        made.append(end_to_end.Server(tmp_path_factory.mktemp("server"), clock=None, **options))
-        return made[-1]
-    yield make
-    for server in made:
-        if server.process.poll() is None:
-            assert server.stop() == 0
-        assert "Sanitizer" not in server.log(), server.log()[-20000:]
-
-
-def refusal(server):
-    """What a write is refused with; None: it is taken."""
-    with server.client() as c:
-        try:
-            c.command("PLAYED", "u", "i")
-        except RespError as error:
-            return str(error)
-    return None
-
-
 def primary(make_server, agent, name):
     """Each test has a lock of its own: whoever had one before may win over a new folder, by its id."""
     return make_server(registry_consul=agent.url, registry_name=name, replica_failover="in-step")
-
-
-def key_of(name):
-    return f"unseen/{name}/primary"
 
 
 def test_a_server_is_registered_and_deregistered(make_server, agent):
@@ -92,7 +62,7 @@ def test_writes_wait_for_the_lock_and_end_before_it_can(make_server, agent):
     agent.until(lambda: refusal(server) is None)
     assert server.stop() == 0
     session, again = agent.key(key_of("waits"))
-    assert not session and again == value  # free at once, and it says who was the primary
+    assert not session and again.pop("beat") > value.pop("beat") and again == value  # free at once; it says whose it was
 
 
 def test_a_session_that_is_destroyed_costs_the_lock_delay(make_server, agent):
@@ -131,30 +101,31 @@ def test_of_two_primaries_one_takes_writes(make_server, agent):
         end_to_end.pause(0.05, "renewals go on meanwhile")
 
 
-def follower(make_server, first, tmp_path, options):
-    end_to_end.run("clone", f"127.0.0.1:{first.port}", "--data", tmp_path / "copy")
-    server = make_server()
-    assert server.stop() == 0
-    shutil.rmtree(server.data)
-    shutil.move(tmp_path / "copy", server.data)
-    server.options.update(options)
-    return server.start()
-
-
-def pair(make_server, agent, tmp_path, name, ack_timeout, failover="in-step"):
+def pair(make_server, agent, name, ack_timeout, failover="in-step"):
     """A primary and its replica, in step, as Consul knows."""
     options = {"registry_consul": agent.url, "registry_name": name, "replica_failover": failover,
                "replica_ack": "replica", "replica_ack_timeout": ack_timeout}
     first = make_server(**options)
     agent.until(lambda: refusal(first) is None)
-    second = follower(make_server, first, tmp_path, options)
+    second = start_follower(make_server(wait=False, **options), f"127.0.0.1:{first.port}")
     agent.until(lambda: (agent.key(key_of(name))[1] or {}).get("in_step") is True)
     return first, second
 
 
-def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_path):
+def test_a_pair_that_is_idle_stays_as_it_is(make_server, agent):
+    """Each renewal shows, though there is nothing new to say."""
+    first, second = pair(make_server, agent, "idle", "5s")
+    beat = agent.key(key_of("idle"))[1]["beat"]
+    agent.until(lambda: agent.key(key_of("idle"))[1]["beat"] >= beat + 8)  # more than two leases later
+    assert refusal(first) is None
+    assert "READONLY" in refusal(second)
+    assert agent.key(key_of("idle"))[1]["term"] == 1
+    assert "failover waits" not in second.log()
+
+
+def test_the_replica_takes_over_when_the_primary_dies(make_server, agent):
     """In step, as Consul was told: no acknowledged play is lost. The old primary comes back, and takes none."""
-    first, second = pair(make_server, agent, tmp_path, "pair", "5s")
+    first, second = pair(make_server, agent, "pair", "5s")
     items = [f"item{i}" for i in range(200)]
     with first.client() as c:
         for item in items:
@@ -171,9 +142,9 @@ def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_pa
     assert refusal(second) is None
 
 
-def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
+def test_nobody_takes_over_out_of_step(make_server, agent):
     """The primary had answered alone, and said so before: what it has may be nowhere else."""
-    first, second = pair(make_server, agent, tmp_path, "apart", "1s")
+    first, second = pair(make_server, agent, "apart", "1s")
     freeze(second.process)
     assert refusal(first) is None  # alone, once Consul has it
     assert agent.key(key_of("apart"))[1]["in_step"] is False
@@ -194,11 +165,11 @@ def status(server):
     return fields
 
 
-def test_of_three_one_takes_over_and_the_other_follows_it(make_server, agent, tmp_path):
+def test_of_three_one_takes_over_and_the_other_follows_it(make_server, agent):
     """By itself, without a clone; and nothing is lost."""
-    first, second = pair(make_server, agent, tmp_path, "three", "5s")
+    first, second = pair(make_server, agent, "three", "5s")
     own = {name: value for name, value in first.options.items() if name.startswith(("registry_", "replica_"))}
-    third = follower(make_server, first, tmp_path, own)
+    third = start_follower(make_server(wait=False, **own), f"127.0.0.1:{first.port}")
     replicas = [second, third]
     node = {server: status(server)[b"node"].decode() for server in replicas}
     names = {second: f"consumer=replica:{node[third]}", third: f"consumer=replica:{node[second]}"}
@@ -220,9 +191,9 @@ def test_of_three_one_takes_over_and_the_other_follows_it(make_server, agent, tm
     assert "goes on behind another primary" in other.log()
 
 
-def test_lossy_takes_over_out_of_step(make_server, agent, tmp_path):
+def test_lossy_takes_over_out_of_step(make_server, agent):
     """Who says so beforehand is up again, without what the primary alone had."""
-    first, second = pair(make_server, agent, tmp_path, "lossy", "1s", "lossy")
+    first, second = pair(make_server, agent, "lossy", "1s", "lossy")
     freeze(second.process)
     assert refusal(first) is None  # alone: u's i is nowhere else
     first.kill()
