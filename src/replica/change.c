@@ -98,10 +98,10 @@ static bool tell(struct changer *c, const struct peer *peer, uint64_t own_term)
     int rc = call(c, address, "MEET", own_term, CHANGE_ANSWER_MS, &client, &reply, &err);
     bool heard = rc == 0 && reply->n == 3 && reply_integer(&reply->items[0], &term);
     if (heard) {
-        uint64_t node = 0;
+        uint64_t node = 0; /* whose term that is */
         log_info("another node has heard of this primary", "address=%s its_term=%" PRId64, log_quote_str(address),
                  term);
-        if ((uint64_t)term > own_term && change_read_id(reply->items[1].text, &node)) {
+        if ((uint64_t)term >= own_term && change_read_id(reply->items[1].text, &node)) { /* of equal ones one ends */
             role_meet(c->r->dedup->role, (uint64_t)term, node, address, &err);
         }
     }
@@ -312,22 +312,27 @@ bool change_parting(struct store *store, struct change_parting *out)
     return found;
 }
 
-/* What is recorded here from now on is kept for the old primary; and where that begins, for both. */
-static int part(struct store *store, uint64_t node, uint64_t run, uint64_t common, struct err *err)
+static int keep_for(struct store *store, uint64_t node, struct err *err)
 {
-    if (node == 0) {
-        return 0; /* it never heard of it */
-    }
     char name[FEED_NAME_MAX];
     struct change_wait w = CHANGE_WAIT_INIT;
     snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, node);
     struct feed_enlist enlist = {.call = {.done = change_on_call, .owner = &w}, .consumer = name};
     store->feed->enlist(store, &enlist);
     change_wait(&w);
-    if (enlist.call.err.code < 0) {
-        return (*err = enlist.call.err).code;
+    return enlist.call.err.code < 0 ? (*err = enlist.call.err).code : 0;
+}
+
+/* What is recorded here from now on is kept for the node that was followed last, whose feed is here as far as `at`
+ * says; and where that begins, for both. at->node 0: it isn't known, and what an earlier promotion has written holds no
+ * longer. */
+static int part(struct store *store, const struct feed_cursor *at, struct err *err)
+{
+    int rc = at->node != 0 ? keep_for(store, at->node, err) : 0;
+    if (rc < 0) {
+        return rc;
     }
-    const uint64_t values[PARTS] = {node, run, common, store->feed->last(store)};
+    const uint64_t values[PARTS] = {at->node, at->run, at->seq, store->feed->last(store)};
     struct store_position positions[PARTS];
     for (int i = 0; i < PARTS; i++) {
         positions[i] = (struct store_position){slice_str(part_names[i]), (int64_t)values[i]};
@@ -406,14 +411,14 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     }
     const char *was = r->cfg->replica_of[0] != '\0' && now.address[0] == '\0' ? r->cfg->replica_of : now.address;
     snprintf(ch->was, sizeof ch->was, "%s", was);
-    struct peer other = peer_at(c, f.node != 0 ? f.node : now.leader, ch->was);
+    struct peer other = peer_at(c, now.leader != 0 ? now.leader : f.node, ch->was);
     int rc = r->follower != NULL ? take_over(c, ch, now.term + 1, &f, err) : 0;
     if (rc == 0) {
         follower_stop(r->follower);
         if (r->follower != NULL) {
             follower_look(r->follower, &f); /* it may have applied more */
         }
-        rc = part(r->store, f.node, f.run, f.applied, err);
+        rc = part(r->store, &(struct feed_cursor){f.node, f.run, f.applied}, err);
         if (rc < 0 && ch->force) { /* the old one can be cloned anew */
             log_warn("nothing is kept for the old primary", "error=%s", log_quote_str(err->text));
             rc = 0;
@@ -440,12 +445,14 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     return rc;
 }
 
-static int find_common(struct store *store, uint64_t node, struct feed_cursor *common, struct err *err)
+/* A fenced one has what it recorded alone: that is no other's. */
+static int find_common(struct store *store, const struct store_node *now, struct feed_cursor *common, struct err *err)
 {
     struct store_reader *reader;
-    int rc = store->copy == NULL ? 0 : store->ops->reader_open(store, &reader, err);
-    if (store->copy != NULL && rc == 0) {
-        rc = cursor_find(store, reader, node, common, err);
+    bool knows = store->copy != NULL && now->role == NODE_REPLICA;
+    int rc = knows ? store->ops->reader_open(store, &reader, err) : 0;
+    if (knows && rc == 0) {
+        rc = cursor_find_last(store, reader, now->leader, common, err);
         store->ops->reader_close(reader);
     }
     return rc < 0 ? rc : 0;
@@ -480,12 +487,12 @@ int change_promote_folder(struct store *store, const char *of, bool force, struc
     if (now->role == NODE_FENCED && !force) {
         return refuse_fenced(now, err);
     }
-    int rc = find_common(store, now->leader, &common, err);
+    int rc = find_common(store, now, &common, err);
     if (rc == 0) {
         rc = note_offline(store, now, of, err);
     }
     if (rc == 0) {
-        rc = part(store, now->leader, common.run, common.seq, err);
+        rc = part(store, &common, err);
     }
     if (rc < 0) {
         return rc;
@@ -507,6 +514,11 @@ int change_promote_folder(struct store *store, const char *of, bool force, struc
 
 static int meet(struct replica *r, struct change *ch, struct err *err)
 {
+    struct store_node now;
+    role_look(r->dedup->role, &now);
+    if (ch->kind == CHANGE_STEPDOWN && now.term >= ch->term) {
+        return 0; /* the answer says which term it has met */
+    }
     reach_secure(&r->reach, ch->address, ch->address);
     int rc = role_meet(r->dedup->role, ch->term, ch->node, ch->address, err);
     return rc < 0 ? rc : 0;
@@ -538,6 +550,7 @@ static void carry_out(struct changer *c, struct change *ch)
 {
     switch (ch->kind) {
     case CHANGE_MEET:
+    case CHANGE_STEPDOWN:
         meet(c->r, ch, &ch->err);
         break;
     case CHANGE_LAST:

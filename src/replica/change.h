@@ -27,11 +27,12 @@ struct replica;
 struct changer;
 
 enum change_kind {
-    CHANGE_MEET,    /* somebody says that it is the primary of a term */
-    CHANGE_LAST,    /* behind it: all that was taken before is durable, and `last` is the newest of it */
-    CHANGE_PROMOTE, /* this node becomes the primary */
-    CHANGE_MERGE,   /* events of a node that was the primary, and now rejoins */
-    CHANGE_DISMISS, /* a node is gone for good: it is told nothing, and nothing is kept for it */
+    CHANGE_MEET,     /* somebody says that it is the primary of a term */
+    CHANGE_STEPDOWN, /* somebody is about to be that, in this node's place: as MEET, unless it was replaced already */
+    CHANGE_LAST,     /* behind it: all that was taken before is durable, and `last` is the newest of it */
+    CHANGE_PROMOTE,  /* this node becomes the primary */
+    CHANGE_MERGE,    /* events of a node that was the primary, and now rejoins */
+    CHANGE_DISMISS,  /* a node is gone for good: it is told nothing, and nothing is kept for it */
 };
 
 struct change {

@@ -61,6 +61,13 @@ uint64_t cursor_last(struct store *store)
                : 0;
 }
 
+int cursor_find_last(struct store *store, struct store_reader *reader, uint64_t leader, struct feed_cursor *out,
+                     struct err *err)
+{
+    uint64_t last = cursor_last(store);
+    return cursor_find(store, reader, last != 0 ? last : leader, out, err);
+}
+
 int cursor_list(struct store *store, struct store_reader *reader, struct feed_cursor out[CURSOR_NODES_MAX],
                 struct err *err)
 {

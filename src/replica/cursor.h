@@ -20,6 +20,10 @@ int cursor_find(struct store *store, struct store_reader *reader, uint64_t node,
  * ends with that feed, so its position alone says what is not beyond another node; the others say only what is here. */
 uint64_t cursor_last(struct store *store);
 
+/* That of cursor_last(); of a folder that doesn't say, of `leader`. */
+int cursor_find_last(struct store *store, struct store_reader *reader, uint64_t leader, struct feed_cursor *out,
+                     struct err *err);
+
 /* Of all nodes that were ever followed, in the order of their ids; returns how many. Those behind CURSOR_NODES_MAX are
  * left out. */
 int cursor_list(struct store *store, struct store_reader *reader, struct feed_cursor out[CURSOR_NODES_MAX],

@@ -242,6 +242,22 @@ static bool is_over(const struct feeder_fetch *fetch)
     return clock_real_us() - fetch->began_us >= fetch->wait_ms * 1000;
 }
 
+/* Nothing stands up to the newest place, which jumps without an event when this node was killed: the replica goes
+ * there, else it would never be level. Unless it has lost what stood there. */
+static int pass_empty(struct feeder *f, struct feeder_fetch *fetch, const char *name)
+{
+    struct feed_state queue;
+    if (fetch->n > 0 || fetch->err.code < 0) {
+        return 0;
+    }
+    feed_state_of(f->r->store, name, &queue);
+    if (queue.name[0] == '\0' || queue.place == FEED_LOST) {
+        return lost(fetch, "too much was recorded while this replica was away (feed_max)");
+    }
+    fetch->to = fetch->last > fetch->to ? fetch->last : fetch->to;
+    return 0;
+}
+
 /* Whether it is answered; else it waits. */
 static bool work(struct feeder *f, struct feeder_fetch *fetch, bool first)
 {
@@ -266,7 +282,8 @@ static bool work(struct feeder *f, struct feeder_fetch *fetch, bool first)
     if (first) {
         note_seen(f, m, fetch);
     }
-    if ((first && pass_durable(f, m, queue.cursor, fetch->durable, &fetch->err) < 0) || read_events(f, m, fetch) < 0) {
+    if ((first && pass_durable(f, m, queue.cursor, fetch->durable, &fetch->err) < 0) || read_events(f, m, fetch) < 0 ||
+        pass_empty(f, fetch, name) < 0) {
         return true;
     }
     if (fetch->after < queue.cursor) { /* it went back: what is held there may be going */

@@ -244,13 +244,13 @@ static void *follower_main(void *arg)
 
 /* --- from outside --- */
 
-/* Where it is, as the folder has it: the primary may be away for good. */
+/* Where it is, as the folder has it: the primary may be away for good, or one that was never followed. */
 static int look_up(struct follower *f, struct err *err)
 {
     struct feed_cursor at;
     struct store_node now;
     role_look(f->r->dedup->role, &now);
-    int rc = cursor_find(f->r->store, f->reader, now.leader, &at, err);
+    int rc = cursor_find_last(f->r->store, f->reader, now.leader, &at, err);
     if (rc == 1) {
         f->state.node = at.node;
         f->state.run = at.run;

@@ -107,20 +107,21 @@ static void answer_meet(struct deferred *deferred, struct resp_client *s)
     }
     write_array(&s->writer, 3);
     write_int(&s->writer, (int64_t)change->now.term);
-    write_id(&s->writer, change->now.node);
+    write_id(&s->writer, change->now.role == NODE_PRIMARY ? change->now.node : change->now.leader); /* whose that is */
     write_str(&s->writer, node_role_name(change->now.role));
 }
 
-static enum outcome meet(struct resp_client *s, const struct slice *args, void (*done)(struct change *change),
+static enum outcome meet(struct resp_client *s, enum change_kind kind, const struct slice *args,
+                         void (*done)(struct change *change),
                          void (*answer)(struct deferred *deferred, struct resp_client *s))
 {
     enum outcome refused;
-    struct change other = {.kind = CHANGE_MEET};
+    struct change other;
     struct replica *r = replica_of(s, &refused);
     if (r == NULL || !read_other(s, args, &other, &refused)) {
         return refused;
     }
-    struct role_deferred *t = new_deferred(s, r, CHANGE_MEET, 0, answer);
+    struct role_deferred *t = new_deferred(s, r, kind, 0, answer);
     if (t != NULL) {
         t->change.term = other.term;
         t->change.node = other.node;
@@ -133,7 +134,7 @@ static enum outcome meet(struct resp_client *s, const struct slice *args, void (
 enum outcome cmd_replica_meet(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
-    return meet(s, args, on_changed, answer_meet);
+    return meet(s, CHANGE_MEET, args, on_changed, answer_meet);
 }
 
 /* --- STEPDOWN: met; then each worker hands in what it took before; then all of that is durable --- */
@@ -196,7 +197,7 @@ static void on_met(struct change *change)
 enum outcome cmd_replica_stepdown(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
-    return meet(s, args, on_met, answer_stepdown);
+    return meet(s, CHANGE_STEPDOWN, args, on_met, answer_stepdown);
 }
 
 /* --- DISMISS --- */

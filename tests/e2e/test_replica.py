@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import START, http_url, run, until
+from conftest import DAY, START, http_url, run, until
 from partition import CUT, OPEN, Wire
 from resp import Closed, RespError
 from test_cold import disk  # noqa: F401
@@ -67,6 +67,23 @@ def make_follower(make_server, data, wire, clock, options):
     shutil.move(data, server.data)
     server.options["replica_of"] = getattr(wire, "address", wire)
     return server.start()
+
+
+def test_it_is_level_with_a_primary_whose_seqs_went_on_without_an_event(pair, make_server, folder):
+    """As a user does who is loaded, and has nothing within the retention; said once that one was killed."""
+    seed = "00112233445566aa"
+    primary, replica, _ = pair(clock=START, hash_seed=seed)
+    other = make_server(clock=START - 400 * DAY, hash_seed=seed)
+    say(other, "PLAYED", "old", "a")
+    run("export", folder / "users", "--data", other.data, "--test-clock", other.clock)
+    run("load", folder / "users", "--to", f"127.0.0.1:{primary.port}")
+    primary.kill()
+    primary.start()
+    assert status(primary)["last"] > status(replica)["follower"]["applied"]
+    level(primary, replica)
+    primary.kill()
+    run("promote", "--to", f"127.0.0.1:{replica.port}")
+    assert say(replica, "SEEN", "first", "item") == [1]
 
 
 def test_it_follows_and_takes_no_writes(pair):

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from conftest import START, run
+from conftest import START, free_port, run
 from partition import CUT
 from resp import RespError
 from test_reload import reload
@@ -180,3 +180,56 @@ def test_a_replica_stays_where_it_is_configured(pair):  # noqa: F811
     until(lambda: "another node has heard of this primary" in first.log(), first.log)
     with pytest.raises(RespError, match=f"{wire.address} takes writes"):
         say(second, "PLAYED", "u", "a")
+
+
+def known(server, *others):
+    until(lambda: all(at(o) in server.sqlite("staging.db", "SELECT source FROM positions") for o in others), server.log)
+
+
+def test_two_that_were_promoted_apart_come_to_one(three):  # noqa: F811
+    """Both have the same term, after the same primary: the higher node stays, also if it is the lower one that tells."""
+    first, second, third, _ = three()
+    low, high = sorted((second, third), key=lambda s: status(s)["node"])
+    known(low, high)
+    first.process.kill()
+    first.process.wait()
+    for one in (second, third):
+        assert one.stop() == 0
+        run("promote", "--data", one.data)
+        del one.options["replica_of"]
+    high.start()
+    low.port = free_port()  # where the other doesn't know it
+    low.options["listen"] = at(low)
+    low.start()
+    is_fenced(low)
+    assert status(low)["leader"] == status(high)["node"] and status(high)["role"] == b"primary"
+
+
+def test_one_that_has_another_successor_hands_over_to_nobody(three):  # noqa: F811
+    """Of equal terms the higher node counts; but what the old one had is not all that was acknowledged."""
+    first, second, third, _ = three()
+    say(first, "REPLICA", "MEET", 2, "0000000000000001", "127.0.0.1:1")
+    done = run("promote", "--to", at(second), check=False)
+    assert done.returncode == 1 and b"has met term 2" in done.stderr, done
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_what_was_followed_last_is_what_one_parts_from(three, served):  # noqa: F811
+    """The third has heard of the second, but has nothing of it."""
+    first, second, third, _ = three()
+    say(first, "PLAYED", "u", "a")
+    level(first, third)
+    node, last = status(first)["node"], status(first)["last"]
+    first.process.kill()
+    first.process.wait()
+    say(third, "REPLICA", "MEET", 5, status(second)["node"], "127.0.0.1:1")
+    third.options["replica_of"] = "127.0.0.1:1"
+    third.restart()
+    if served:
+        run("promote", "--to", at(third), "--force")
+    else:
+        assert third.stop() == 0
+        run("promote", "--data", third.data)
+        third.start()
+    now = status(third)
+    assert (now["promoted_from"], now["common_seq"]) == (node, last)
