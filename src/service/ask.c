@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "service/question.h"
+#include "service/sending.h"
 
 _Static_assert((int)REQUEST_QUESTION == QUERY_FILTER && (int)REQUEST_WHY == QUERY_WHY &&
                    (int)REQUEST_HISTORY == QUERY_HISTORY,
@@ -27,6 +28,7 @@ static void free_question(struct late *late)
     for (size_t i = 0; i < q->line.n_pools; i++) {
         pool_release((struct pool *)q->line.pools[i]);
     }
+    sending_end(late->rq.sending);
     free(q->history.months);
     free(q);
 }
@@ -305,24 +307,45 @@ static void count(struct service_loop *l, const struct request *rq, const struct
     meter_count(m, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(l->dedup, a->error));
 }
 
-/* Records what is answered as delivered. Its memory was asked for before the question was. */
-static enum request_state deliver(struct service_loop *l, struct conn *c, struct request *rq, const uint64_t *hashes)
+/* Takes the first of what is unseen, and records it as delivered. Its memory was asked for before the question was.
+ * What another answer of this moment has taken is hidden. */
+static enum request_state deliver(struct service_loop *l, struct conn *c, struct request *rq, const struct query *a)
 {
     struct slice items[DELIVER_MAX];
     uint64_t chosen[DELIVER_MAX];
-    struct err err;
+    struct err err = {0};
     if (request_may_write(l->dedup, rq, &err) < 0) { /* no more, since it was asked */
         return request_fail(l, rq, &err);
     }
+    if (sending_answer(rq->sending, rq->n_answer) < 0) {
+        err_set(&err, ERR_NOMEM, "out of memory for %zu items", rq->n_answer);
+        return request_fail(l, rq, &err);
+    }
     struct pool_line_walk walk = {0};
-    size_t i = request_next_unseen(rq, 0);
-    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        items[k] = request_item(rq, i, &walk);
-        chosen[k] = rq->line != NULL ? pool_line_hash(rq->line, i, &walk) : hashes[i];
+    size_t n = 0;
+    for (size_t i = request_next_unseen(rq, 0); n < rq->n_answer && i < rq->n; i = request_next_unseen(rq, i + 1)) {
+        uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, i, &walk) : a->hashes[i];
+        if (sending_take(rq->sending, hash)) {
+            items[n] = request_item(rq, i, &walk);
+            chosen[n++] = hash;
+        } else {
+            a->unseen[i / 8] = (uint8_t)(a->unseen[i / 8] & ~(0x80 >> i % 8));
+            rq->n_unseen--;
+        }
+    }
+    rq->sent = sending_record(rq->sending);
+    rq->sending = NULL;
+    rq->n_answer = n;
+    if (n == 0) {
+        return REQUEST_ANSWERED;
     }
     c->op = OP_FILTER_DELIVER;
-    return request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), STORE_STAMPED, items, chosen, rq->n_answer,
-                          true);
+    enum request_state state =
+        request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), STORE_STAMPED, items, chosen, n, true);
+    if (state != REQUEST_RECORDED) {
+        sent_recorded(rq->sent, false);
+    }
+    return state;
 }
 
 /* a was answered with that code; err says why not. Before its places there is room for one more. */
@@ -358,7 +381,7 @@ static enum request_state finish(struct service_loop *l, struct conn *c, struct 
         rq->n_answer = (size_t)rq->limit;
     }
     count(l, rq, a);
-    return rq->deliver && rq->n_answer > 0 ? deliver(l, c, rq, a->hashes) : REQUEST_ANSWERED;
+    return rq->deliver && rq->n_answer > 0 ? deliver(l, c, rq, a) : REQUEST_ANSWERED;
 }
 
 static enum request_state go_on(struct service_loop *l, struct late *late)
@@ -455,15 +478,10 @@ static void copy_answer(struct query *to, const struct query *from)
     memcpy(to->unseen, from->unseen, bitmap_size(from->line != NULL ? from->n_tested : from->n));
 }
 
-enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
+/* Whose candidates are known. */
+static enum request_state ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
-    if (rq->known == NULL && request_find_candidates(l, rq, &err) < 0) {
-        return request_fail(l, rq, &err);
-    }
-    if (rq->deliver && !may_deliver(l, c, rq)) {
-        return REQUEST_WAIT;
-    }
     enum request_state state;
     struct question *q = NULL;
     bool wants = rq->kind != REQUEST_HISTORY && !rq->of_node &&
@@ -516,4 +534,27 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
         }
     }
     return finish(l, c, rq, a, code, &err);
+}
+
+enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
+{
+    struct err err = {0};
+    if (rq->known == NULL && request_find_candidates(l, rq, &err) < 0) {
+        return request_fail(l, rq, &err);
+    }
+    if (rq->deliver && !may_deliver(l, c, rq)) {
+        return REQUEST_WAIT;
+    }
+    if (rq->deliver) {
+        rq->sending =
+            sending_begin(l->worker->pool->service->sendings, hash_user_key(l->dedup->seed, rq->user), rq->user);
+        if (rq->sending == NULL) {
+            err_set(&err, ERR_NOMEM, "out of memory for a question");
+            return request_fail(l, rq, &err);
+        }
+    }
+    enum request_state state = ask(l, c, rq);
+    sending_end(rq->sending); /* unless it is late, or what was taken is recorded */
+    rq->sending = NULL;
+    return state;
 }

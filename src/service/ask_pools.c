@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "service/question.h"
+#include "service/sending.h"
 
 /* Candidates that a worker looks at by itself: some 0.2 ms. */
 enum { ITEMS_HERE = 128 * 1024 };
@@ -59,7 +60,8 @@ static size_t hide_pools(struct service_loop *l, const struct request *rq, bool 
     const struct pool_line *line = rq->line;
     struct pool_line_walk walk = {0};
     size_t hidden = 0, k = 0;
-    if (!blocks && line->n_pools == 1) {
+    const struct sending *sends = sending_any(rq->sending) ? rq->sending : NULL;
+    if (!blocks && line->n_pools == 1 && sends == NULL) {
         return 0;
     }
     for (size_t i = from; i < from + n; i++) {
@@ -70,7 +72,8 @@ static size_t hide_pools(struct service_loop *l, const struct request *rq, bool 
         k = pool_line_at(line, i, k);
         uint64_t hash = line->pools[k]->hashes[i - pool_line_begin(line, k)];
         if (pool_line_repeats(line, k, hash) ||
-            (blocks && session_set_has(&l->blocked, pool_line_item(line, i, &walk), hash))) {
+            (blocks && session_set_has(&l->blocked, pool_line_item(line, i, &walk), hash)) ||
+            sending_holds(sends, hash)) {
             unseen[i / 8] = (uint8_t)(unseen[i / 8] & ~bit);
             hidden++;
         }
@@ -84,7 +87,15 @@ size_t request_hide(struct service_loop *l, const struct request *rq, const uint
     if (rq->line != NULL) {
         return hide_pools(l, rq, blocks, from, n, unseen);
     }
-    return blocks ? session_set_hide(&l->blocked, rq->items, hashes, n, unseen) : 0;
+    size_t hidden = blocks ? session_set_hide(&l->blocked, rq->items, hashes, n, unseen) : 0;
+    for (size_t i = 0; i < n && sending_any(rq->sending); i++) {
+        const uint8_t bit = (uint8_t)(0x80 >> i % 8);
+        if ((unseen[i / 8] & bit) != 0 && sending_holds(rq->sending, hashes[i])) {
+            unseen[i / 8] = (uint8_t)(unseen[i / 8] & ~bit);
+            hidden++;
+        }
+    }
+    return hidden;
 }
 
 /* --- at once, or later --- */

@@ -63,7 +63,8 @@ enum request_state request_change_pool(struct service_loop *l, struct conn *c, s
 int request_find_pools(struct service_loop *l, struct request *rq, struct err *err);
 /* ask.c: those, or the items' hashes, in l->hashes. */
 int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err);
-/* What must be hidden of unseen items beside what the user has seen: repeats, and, if blocks, what l->blocked has.
+/* What must be hidden of unseen items beside what the user has seen: repeats, if blocks what l->blocked has, and what
+ * other questions are about to send.
  * Returns how many it hid. */
 size_t request_hide(struct service_loop *l, const struct request *rq, const uint64_t *hashes, bool blocks, size_t from,
                     size_t n, uint8_t *unseen);

@@ -38,5 +38,7 @@ libunseen_a_SOURCES += \
 	src/service/request.h \
 	src/service/service.c \
 	src/service/service.h \
+	src/service/sending.c \
+	src/service/sending.h \
 	src/service/slowlog.c \
 	src/service/slowlog.h

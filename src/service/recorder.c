@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "replica/replica.h"
+#include "service/sending.h"
 #include "service/service.h"
 #include "service/slowlog.h"
 
@@ -21,6 +22,7 @@ struct entry {
     uint32_t n;
     uint32_t bytes;
     enum op op;
+    struct sent_record *sent;
 };
 
 struct batch {
@@ -128,6 +130,7 @@ static void tell(struct batch *b, const struct err *err)
 {
     for (size_t i = 0; i < b->n_entries; i++) {
         struct conn *c = b->entries[i].conn;
+        sent_recorded(b->entries[i].sent, err->code >= 0);
         if (c->state != CONN_CLOSING) {
             c->ops->recorded(c, b->entries[i].n, b->entries[i].bytes, err);
             conn_touch(c);
@@ -320,7 +323,8 @@ int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *
     conn_hold(c);
     b->key = key;
     *bytes = b->store.bytes.len - before;
-    b->entries[b->n_entries++] = (struct entry){c, c->arrived_us, (uint32_t)r->n, (uint32_t)*bytes, (enum op)c->op};
+    b->entries[b->n_entries++] =
+        (struct entry){c, c->arrived_us, (uint32_t)r->n, (uint32_t)*bytes, (enum op)c->op, r->sent};
     account(b, b->store.bytes.cap + b->cap * sizeof *b->entries + b->n_entries * EVENT_REPLY);
     if (b->store.bytes.len >= RECORDER_BATCH_BYTES) {
         recorder_submit(l);

@@ -19,6 +19,7 @@
 
 struct batch;
 struct conn;
+struct sent_record;
 struct service_loop;
 
 enum { RECORDER_BATCH_BYTES = 1024 * 1024 };
@@ -40,6 +41,7 @@ struct recorded {
     const struct slice *items;
     const uint64_t *hashes;
     size_t n;
+    struct sent_record *sent; /* told what becomes of it, once it was added; NULL: it is no question's answer */
 };
 
 /* Whether so many bytes of items may be recorded now. Else the connection waits in line for that, and is kicked. */

@@ -33,6 +33,7 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     late->rq = *rq;
     late->rq.late = &late->rq;
     late->rq.late_size = size;
+    late->rq.sending = NULL;  /* until it leaves */
     late->rq.deadline_us = 0; /* a question sets its own; what is being written has none */
     late->conn = c;
     late->loop = l;
@@ -93,6 +94,10 @@ static void withdraw(struct service_loop *l, struct late *late)
 enum request_state late_leave(struct late *late, struct request *rq)
 {
     conn_hold(late->conn);
+    if (rq != &late->rq) {
+        late->rq.sending = rq->sending;
+        rq->sending = NULL;
+    }
     rq->late = &late->rq;
     rq->late_size = late->rq.late_size;
     late->away = true;
@@ -210,7 +215,7 @@ enum request_state request_record(struct service_loop *l, struct conn *c, struct
                                   int64_t at_ms, enum store_time time, const struct slice *items,
                                   const uint64_t *hashes, size_t n, bool has_memory)
 {
-    const struct recorded r = {kind, at_ms, time, rq->user, items, hashes, n};
+    const struct recorded r = {kind, at_ms, time, rq->user, items, hashes, n, rq->sent};
     if (l->recorder.stalled.code < 0) {
         return request_fail(l, rq, &l->recorder.stalled);
     }
@@ -291,6 +296,8 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     };
     struct service_loop *l = service_of(c);
     struct err err;
+    rq->sending = NULL;
+    rq->sent = NULL;
     if (rq->line != NULL) { /* it had to wait: its pools may be others by now */
         rq->line = NULL;
         rq->n = 0;

@@ -94,6 +94,11 @@ struct request {
     size_t n_places;
     const struct history *history; /* NULL: nothing is remembered */
 
+    /* The service's own, of one that delivers: while its answer is looked for, and while that is recorded (sending.h).
+     */
+    struct sending *sending;
+    struct sent_record *sent;
+
     struct request *late; /* not NULL: to be ended (service_end()) once the outcome was told */
     size_t late_size;
 };

@@ -6,6 +6,7 @@
 #include "dedup/tier.h"
 #include "kafka/kafka.h"
 #include "service/question.h"
+#include "service/sending.h"
 
 static int begin(struct worker *w, struct err *err)
 {
@@ -275,6 +276,9 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
     for (int i = 0; code == 0 && i < n; i++) {
         code = make_attach(s->pool->workers[i].service, dedup, &messages[i], err);
     }
+    if (code == 0 && s->sendings == NULL && (s->sendings = sendings_new()) == NULL) {
+        code = err_set(err, ERR_NOMEM, "out of memory for what is being sent");
+    }
     if (code == 0) {
         code = offload_start(&s->offload, dedup, err);
     }
@@ -306,6 +310,7 @@ void service_stop(struct service *s)
 void service_free(struct service *s)
 {
     hedge_free(&s->hedge);
+    sendings_free(s->sendings);
 }
 
 /* It records without a loop. */

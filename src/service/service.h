@@ -21,6 +21,7 @@
 #include "service/recorder.h"
 
 struct accounts;
+struct sendings;
 
 struct service {
     struct worker_pool *pool;
@@ -29,7 +30,8 @@ struct service {
     _Atomic uint64_t rows_read, rows_of; /* meanwhile: how far it is */
     atomic_bool records;                 /* meanwhile: plays and deliveries are taken */
     struct hedge hedge;
-    struct offload offload; /* runs between service_attach() and service_stop() */
+    struct sendings *sendings; /* since service_attach() */
+    struct offload offload;    /* runs between service_attach() and service_stop() */
 };
 
 struct late;

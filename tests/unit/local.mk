@@ -63,6 +63,7 @@ unit_tests += \
 	tests/unit/test_cli_source \
 	tests/unit/test_client \
 	tests/unit/test_pipeline \
+	tests/unit/test_sending \
 	tests/unit/test_clock_waits \
 	tests/unit/test_commands \
 	tests/unit/test_compare \

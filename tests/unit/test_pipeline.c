@@ -28,7 +28,7 @@ struct server {
     char address[64];
     pthread_t thread;
     /* of each command: 0 it is answered, 1 busy, 2 loading, 3 the connection ends before that */
-    int (*does)(struct server *s, int number);
+    int (*_Atomic does)(struct server *s, int number);
     unsigned seed;
     atomic_int connections, taken[COMMANDS];
 };
@@ -49,7 +49,7 @@ static bool answer(struct server *s, FILE *in, int fd)
     if (number < 10) { /* HELLO 3 */
         return send_bytes(fd, "%0\r\n", 4);
     }
-    switch (s->does(s, number - 10)) {
+    switch (atomic_load(&s->does)(s, number - 10)) {
     case 1:
         return send_bytes(fd, "-BUSY not now\r\n", 15);
     case 2:
