@@ -93,7 +93,7 @@ static void put_pairs(const char *object)
 {
     memory_pool_drop(pool, object);
     for (size_t i = 0; i < n_pairs; i++) {
-        memory_pool_put_pair(pool, object, &(struct cluster_pair){keys[i], values[i]});
+        memory_pool_put_pairs(pool, object, &(struct cluster_pair){keys[i], values[i]}, 1);
     }
 }
 

@@ -862,18 +862,18 @@ size_t memory_pool_objects(struct memory_pool *p)
     return n;
 }
 
-void memory_pool_put_pair(struct memory_pool *p, const char *object, const struct cluster_pair *pair)
+void memory_pool_put_pairs(struct memory_pool *p, const char *object, const struct cluster_pair *pairs, size_t n)
 {
     pthread_mutex_lock(&p->mutex);
     struct object *o = object_make(p, object);
-    object_set(o, pair, 1);
+    object_set(o, pairs, n);
     o->version = ++p->version;
     pthread_mutex_unlock(&p->mutex);
 }
 
 void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value)
 {
-    memory_pool_put_pair(p, object, &(struct cluster_pair){slice_str(key), value});
+    memory_pool_put_pairs(p, object, &(struct cluster_pair){slice_str(key), value}, 1);
 }
 
 void memory_pool_take(struct memory_pool *p, const char *object, const char *key)

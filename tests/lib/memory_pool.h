@@ -65,9 +65,9 @@ int memory_pool_value(struct memory_pool *p, const char *object, const char *key
 /* How many keys of the object begin so; -1: there is no such object. */
 int memory_pool_count(struct memory_pool *p, const char *object, const char *prefix);
 size_t memory_pool_objects(struct memory_pool *p);
-/* Puts a key there, as nobody of ours would have. */
+/* Puts a key there, or several at once, as no node of ours would have. */
 void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value);
-void memory_pool_put_pair(struct memory_pool *p, const char *object, const struct cluster_pair *pair);
+void memory_pool_put_pairs(struct memory_pool *p, const char *object, const struct cluster_pair *pairs, size_t n);
 void memory_pool_take(struct memory_pool *p, const char *object, const char *key); /* a key; both if they are there */
 void memory_pool_drop(struct memory_pool *p, const char *object);                  /* if it is there */
 /* Operations that were carried out so far. */

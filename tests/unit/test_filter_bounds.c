@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "filter/filter.h"
 #include "tests/lib/random.h"
+#include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
 enum {
@@ -92,7 +93,7 @@ static void parts_have_bytes_of_their_own(void **state)
 static void honest_blobs_are_not(void **state)
 {
     (void)state;
-    static const uint32_t numbers[] = {FILTER_ANY_N + 1, 70000, 1100000};
+    const uint32_t numbers[] = {FILTER_ANY_N + 1, 70000, 1100000 / (uint32_t)test_stride()};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         for (uint64_t m = numbers[i] * UINT64_C(9); m <= FILTER_LIVE_M; m = m * 3 / 2) {
             struct filter_part part = make_part(numbers[i], m, true);

@@ -309,11 +309,13 @@ static void many_tombstones_are_charged(void **state)
     struct store_fixture *f = *state;
     struct slice id = slice_str("a");
     uint64_t hash = hash_id(SEED, id);
-    char key[LAYOUT_KEY];
+    static char keys[N][LAYOUT_KEY];
+    static struct cluster_pair pairs[N];
     for (uint64_t i = 0; i < N; i++) {
-        layout_key_write(&(struct layout_key){.kind = LAYOUT_FORGOTTEN, .item = true, .hash = (N - i) << 30}, key);
-        memory_pool_put(one_pool, "u.u", key, slice_str("0000000000000001"));
+        layout_key_write(&(struct layout_key){.kind = LAYOUT_FORGOTTEN, .item = true, .hash = (N - i) << 30}, keys[i]);
+        pairs[i] = (struct cluster_pair){slice_str(keys[i]), slice_str("0000000000000001")};
     }
+    memory_pool_put_pairs(one_pool, "u.u", pairs, N);
     for (int pass = 0; pass < 2; pass++) {
         int done = 0;
         struct store_batch batch = {.done = batch_done, .owner = &done};
