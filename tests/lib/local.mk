@@ -10,6 +10,7 @@ tests_lib_libtest_a_SOURCES = \
 	tests/lib/memory_pool.h \
 	tests/lib/no_nice.c \
 	tests/lib/no_sync.c \
+	tests/lib/notes_threads.c \
 	tests/lib/part_rows.c \
 	tests/lib/part_rows.h \
 	tests/lib/random.h \
@@ -59,6 +60,7 @@ endif
 endif
 
 # Of all programs that are tests: small tables of staged rows where they are asked for (part_rows.h), no sync that takes
-# time (no_sync.c), no thread that waits for a busy machine (no_nice.c).
+# time (no_sync.c), no thread that waits for a busy machine (no_nice.c), and whether there is one (notes_threads.c).
 test_ldflags = $(UNSEEN_LDFLAGS) -Wl,-u,__wrap_parts_rows,--wrap=parts_rows -Wl,-u,fsync,-u,fdatasync \
+	-Wl,-u,pthread_create \
 	-Wl,-u,__wrap_background_enter,--wrap=background_enter

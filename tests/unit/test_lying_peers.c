@@ -107,10 +107,10 @@ static void bind_unix(struct peer *p)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     p->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "/tmp/unseen-test-%d", (int)getpid());
+    snprintf(p->address, sizeof p->address, "unix:/tmp/unseen-test-%d", (int)getpid());
+    strcpy(address.sun_path, p->address + strlen("unix:"));
     unlink(address.sun_path);
     assert_int_equal(bind(p->listener, (struct sockaddr *)&address, sizeof address), 0);
-    snprintf(p->address, sizeof p->address, "unix:%s", address.sun_path);
 }
 
 static void peer_start(struct peer *p, bool waits, const char *greeting, const struct lie *lie)
