@@ -531,9 +531,11 @@ static int dismiss(struct changer *c, struct change *ch, struct err *err)
     char name[FEED_NAME_MAX];
     struct change_wait w = CHANGE_WAIT_INIT;
     struct feed_reset reset = {.call = {.done = change_on_call, .owner = &w}, .consumer = name};
+    struct peer peer = {.node = ch->node};
+    snprintf(peer.address, sizeof peer.address, "%s", ch->address);
     snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, ch->node);
-    int rc = peers_drop(c->r->store, &c->peers, ch->node, err);
-    if (rc == 0) {
+    int rc = peers_drop(c->r->store, &c->peers, &peer, err);
+    if (rc == 0 && ch->node != 0) {
         c->r->store->feed->reset(c->r->store, &reset);
         change_wait(&w);
         rc = reset.call.err.code < 0 ? (*err = reset.call.err).code : 0;

@@ -38,14 +38,15 @@ enum change_kind {
 struct change {
     struct change *next;
     enum change_kind kind;
-    uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events; DISMISS: node */
+    uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events; DISMISS: node ... */
     uint64_t above;      /* PROMOTE: its term becomes a higher one than this */
     uint64_t run, to;
-    char address[NODE_ADDRESS_TEXT]; /* MEET: the other's */
-    bool force;                      /* MERGE: forgets end what is newer, too, where it can't be told apart */
-    bool forgets;                    /* MERGE: the events are forgets of users, numbered by the sender alone */
-    struct slice events;             /* event.h */
-    uint64_t left;                   /* MERGE: forgets that were not carried out, and are in the log */
+    char
+        address[NODE_ADDRESS_TEXT]; /* MEET: the other's; DISMISS: ... or 0, and the address of one that is not known */
+    bool force;                     /* MERGE: forgets end what is newer, too, where it can't be told apart */
+    bool forgets;                   /* MERGE: the events are forgets of users, numbered by the sender alone */
+    struct slice events;            /* event.h */
+    uint64_t left;                  /* MERGE: forgets that were not carried out, and are in the log */
 
     struct err err;
     struct store_node now; /* who this node is after it */

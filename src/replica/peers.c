@@ -156,11 +156,11 @@ int peers_note(struct store *store, struct peers *peers, const struct peer *peer
     return replace(store, peers, gone, n_gone, &now, err);
 }
 
-int peers_drop(struct store *store, struct peers *peers, uint64_t node, struct err *err)
+int peers_drop(struct store *store, struct peers *peers, const struct peer *peer, struct err *err)
 {
     int gone[PEERS_MAX], n_gone = 0;
     for (int i = 0; i < peers->n; i++) {
-        if (peers->list[i].node == node) {
+        if (is_same(&peers->list[i], peer)) {
             gone[n_gone++] = i;
         }
     }

@@ -39,8 +39,8 @@ int peers_load(struct store *store, struct peers *peers, struct err *err);
  * list loses the one that has heard of the highest term. */
 int peers_note(struct store *store, struct peers *peers, const struct peer *peer, struct err *err);
 
-/* Takes it off the list; 0 also when it isn't there. */
-int peers_drop(struct store *store, struct peers *peers, uint64_t node, struct err *err);
+/* Takes it off the list, by its node or its address; 0 also when it isn't there. */
+int peers_drop(struct store *store, struct peers *peers, const struct peer *peer, struct err *err);
 
 /* It was tried: true when it rests for as long as any does, for the first time. */
 bool peers_tried(struct peers *peers, const struct peer *peer, bool answered, int64_t now_us);

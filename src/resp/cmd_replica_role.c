@@ -216,14 +216,16 @@ enum outcome cmd_replica_dismiss(struct resp_client *s, const struct slice *args
 {
     (void)n;
     enum outcome refused;
-    uint64_t node;
+    uint64_t node = 0;
     struct replica *r = replica_of(s, &refused);
-    if (r == NULL || !read_node(s, args[2], &node, &refused)) {
+    bool is_address = memchr(args[2].data, ':', args[2].len) != NULL && args[2].len < NODE_ADDRESS_TEXT;
+    if (r == NULL || (!is_address && !read_node(s, args[2], &node, &refused))) {
         return refused;
     }
     struct role_deferred *t = new_deferred(s, r, CHANGE_DISMISS, 0, answer_dismiss);
     if (t != NULL) {
         t->change.node = node;
+        memcpy(t->change.address, args[2].data, is_address ? args[2].len : 0);
     }
     return start(s, t);
 }

@@ -161,7 +161,7 @@ static const struct command replica_subs[] = {
     {"ask", -5, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY, 0, cmd_replica_ask, NULL, "unseen",
      "node user hashes [first_month term]",
      "Which candidates a user has not seen, and as of which event of that primary; for it, when its own disk is late."},
-    {"dismiss", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_dismiss, NULL, "unseen", "node",
+    {"dismiss", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_dismiss, NULL, "unseen", "node|address",
      "Gives up a replica: nothing is kept for it any more."},
     {"enlist", -3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_enlist, NULL, "unseen", "node [followed seq]",
      "From now on everything is kept for that replica; answers where it begins, or where it goes on that has followed "

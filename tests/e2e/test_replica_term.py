@@ -138,7 +138,8 @@ def test_an_option_ends_the_wait(pair):  # noqa: F811
     assert status(first)["unheard"] == 1 and say(first, "PLAYED", "u", "a") == 1
 
 
-def test_a_node_that_is_gone_for_good_is_dismissed(pair):  # noqa: F811
+@pytest.mark.parametrize("by", ["node", "address"])
+def test_a_node_that_is_gone_for_good_is_dismissed(pair, by):  # noqa: F811
     def peers():
         return first.sqlite("staging.db", "SELECT source FROM positions WHERE source LIKE 'peer:%' AND next >= 0")
     first, second, wire = pair(primary={"replica_start": "when-heard"})
@@ -147,8 +148,10 @@ def test_a_node_that_is_gone_for_good_is_dismissed(pair):  # noqa: F811
     assert second.stop() == 0
     first.restart()
     assert b"start = when-heard" in status(first)["writes_refused"]
-    assert say(first, "REPLICA", "DISMISS", node) == b"OK"
-    assert not peers() and status(first)["unheard"] == 0 and status(first)["replicas"] == []
+    address = peers().split(":", 3)[3].split("|")[0].strip()
+    assert say(first, "REPLICA", "DISMISS", node if by == "node" else address) == b"OK"
+    assert not peers() and status(first)["unheard"] == 0
+    assert (status(first)["replicas"] == []) == (by == "node")
     assert say(first, "PLAYED", "u", "a") == 1
     first.restart()
     assert status(first)["unheard"] == 0 and say(first, "PLAYED", "u", "b") == 1

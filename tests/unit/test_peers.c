@@ -71,12 +71,15 @@ static void noted_and_dropped(void **state)
     assert_string_equal(find(&peers, OLD)->address, "b:1");
     assert_int_equal(find(&peers, OLD)->heard, 3);
     assert_int_equal(find(&peers, THIRD)->heard, 2);
-    assert_int_equal(peers_drop(f->store, &peers, OLD, &err), 0);
-    assert_int_equal(peers_drop(f->store, &peers, OLD, &err), 0); /* it is gone */
+    assert_int_equal(peers_drop(f->store, &peers, &(struct peer){.node = OLD}, &err), 0);
+    assert_int_equal(peers_drop(f->store, &peers, &(struct peer){.node = OLD}, &err), 0); /* it is gone */
     assert_int_equal(peers.n, 1);
     peers = after_a_crash(f);
     assert_int_equal(peers.n, 1);
     assert_non_null(find(&peers, THIRD));
+    assert_int_equal(note(f, &peers, 0, "d:1", 0), 0);
+    assert_int_equal(peers_drop(f->store, &peers, &(struct peer){.address = "d:1"}, &err), 0);
+    assert_int_equal(after_a_crash(f).n, 1);
 }
 
 /* One write after the other fails, and then the machine: whoever was there before is still told, by the old address or
@@ -101,7 +104,7 @@ static void the_disk_fails(void **state)
         advance(f, HOUR_MS); /* what was refused is tried again */
         assert_int_equal(note(f, &peers, OLD, "b:1", nth), 0);
         if (find(&peers, THIRD) != NULL) {
-            assert_int_equal(peers_drop(f->store, &peers, THIRD, &err), 0);
+            assert_int_equal(peers_drop(f->store, &peers, &(struct peer){.node = THIRD}, &err), 0);
         }
     }
     assert_in_range(failed, 1, WRITES);
@@ -194,7 +197,7 @@ static void promoted_it_tells_after_any_start(void **state)
     for (uint64_t nth = 0; nth < WRITES; nth++) {
         struct store_node now;
         struct peers peers = load_peers(x.f);
-        assert_int_equal(peers_drop(x.f->store, &peers, OLD, &err), 0);
+        assert_int_equal(peers_drop(x.f->store, &peers, &(struct peer){.node = OLD}, &err), 0);
         become_replica(x.f, "127.0.0.1:1");
         start(&x);
         role_look(x.dedup.role, &now);
