@@ -21,7 +21,7 @@
 #include "store/feed.h"
 #include "store/positions.h"
 
-enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24 };
+enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, LACKS_TEXT = 64 };
 
 struct changer {
     struct replica *r;
@@ -169,7 +169,9 @@ void changer_heard(struct changer *c)
 {
     if (atomic_exchange(&c->unheard, false)) {
         role_hold_start(c->r->dedup->role, NULL);
-        log_info("this primary was not replaced, as far as any node knows that is left", "");
+        if (role_is_primary(c->r->dedup->role)) { /* else its new role was logged */
+            log_info("this primary was not replaced, as far as any node knows that is left", "");
+        }
     }
 }
 
@@ -348,38 +350,55 @@ static bool is_behind(const struct follower_state *f)
     return f->last > f->applied || f->doing == FOLLOWER_LOST || f->doing == FOLLOWER_CATCHING_UP || f->age_ms < 0;
 }
 
+/* Why this node can't be said to have all that the old primary had. */
+static const char *what_lacks(const struct follower_state *f, char text[LACKS_TEXT])
+{
+    if (f->doing == FOLLOWER_LOST) {
+        snprintf(text, LACKS_TEXT, "it is lost");
+    } else if (f->last > f->applied) {
+        snprintf(text, LACKS_TEXT, "event %" PRIu64 " of %" PRIu64, f->applied, f->last);
+    } else {
+        snprintf(text, LACKS_TEXT, "not level with it since %s", f->age_ms < 0 ? "the start here" : "they last met");
+    }
+    return text;
+}
+
 /* Brings here what the old primary has, if it answers. 0 also when it doesn't, and this one may be promoted all the
  * same. */
 static int take_over(struct changer *c, struct change *ch, uint64_t term, struct follower_state *f, struct err *err)
 {
     struct replica *r = c->r;
     struct err why = {0};
+    char lacks[LACKS_TEXT];
     uint64_t last = 0;
     int rc = ch->was[0] != '\0' ? ask_to_step_down(c, ch->was, term, &last, &why)
                                 : err_set(&why, ERR_SYSTEM, "its address is not known");
-    if (rc == 0) {
+    bool stepped_down = rc == 0;
+    if (stepped_down) {
         rc = follower_wait(r->follower, last, CHANGE_CATCH_UP_MS, &why);
         follower_look(r->follower, f);
         ch->lossless = rc == 0;
         if (rc < 0 && !ch->force) {
             return err_set(err, ERR_LATE,
                            "%s has stepped down, but what it recorded last is not here yet (event %" PRIu64
-                           ", here up to %" PRIu64 "): promote once more, or with FORCE without that",
-                           ch->was, last, f->applied);
+                           ", here up to %" PRIu64 "): promote once more; or %s again, with FORCE; or this node with "
+                           "FORCE, without that",
+                           ch->was, last, f->applied, ch->was);
         }
     } else if (rc == ERR_INVALID && !ch->force) { /* it is there, and may still take writes */
         return err_set(err, ERR_INVALID, "the old primary doesn't step down: %s", why.text);
     } else if (is_behind(f) && !ch->force) {
         return err_set(err, ERR_INVALID,
-                       "the old primary doesn't answer (%s), and this node lacks some of what it had: event %" PRIu64
-                       " of %" PRIu64 "%s; promote with FORCE without that",
-                       why.text, f->applied, f->last, f->age_ms < 0 ? ", and was never level" : "");
+                       "the old primary doesn't answer (%s), and this node may lack some of what it had (%s): promote "
+                       "with FORCE without that",
+                       why.text, what_lacks(f, lacks));
     }
+    const char *old = stepped_down ? "the old primary has stepped down, but what it recorded last is not here"
+                                   : "the old primary doesn't answer";
     if (!ch->lossless && f->age_ms < 0) {
-        snprintf(ch->how, sizeof ch->how, "the old primary doesn't answer, and was not heard of since the start here");
+        snprintf(ch->how, sizeof ch->how, "%s; the two were not level since the start here", old);
     } else if (!ch->lossless) {
-        snprintf(ch->how, sizeof ch->how, "the old primary doesn't answer; this state is %" PRId64 " ms old",
-                 f->age_ms);
+        snprintf(ch->how, sizeof ch->how, "%s; this state is %" PRId64 " ms old", old, f->age_ms);
     }
     return 0;
 }

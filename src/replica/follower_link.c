@@ -239,12 +239,15 @@ static int ask_where(struct follower *f, const struct hello *hello, const struct
     return 0;
 }
 
+/* A folder that was restored has a new node: then this one may have more than it, and a clone would lose that. */
 static int no_copy(struct follower *f, const struct hello *hello, int n, const struct err *why, struct err *err)
 {
     return err_set(err, n == 0 ? ERR_INVALID : ERR_NOTFOUND,
                    "this folder is no copy of the node %016" PRIx64
                    " at %s%s%s: unseen clone %s --data %s makes it one",
-                   hello->node, f->address, n == 0 ? "" : ", which answers: ", why->text, f->address, f->r->cfg->data);
+                   hello->node, f->address,
+                   n == 0 ? "" : "; if that was restored from a backup, promote this one. It answers: ", why->text,
+                   f->address, f->r->cfg->data);
 }
 
 /* Those whose feeds may be what this folder ends with: one, if the folder says which, else all that it ever followed.

@@ -243,7 +243,7 @@ def test_a_pair_as_replicas_has_it(folder, network, monkeypatch):
         servers["a"].kill()
         servers.pop("a").wait()
         monkeypatch.setenv("UNSEEN_PASSWORD", "hush")
-        type_in(document("replicas.md", "b$ unseen promote").strip())
+        type_in("b$ unseen promote --data /var/lib/unseen")
         type_in(re.search(r"^a\$ unseen rejoin .*$", document("replicas.md", "a$ unseen rejoin"), re.MULTILINE)[0])
         type_in(next(line for line in lines if line.startswith("a$ unseen serve")))
         with Client(("10.0.0.1", 7979)) as a, Client(("10.0.0.2", 7979)) as b:
