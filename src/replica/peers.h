@@ -17,7 +17,7 @@
 #include "store/node.h"
 #include "store/store.h"
 
-enum { PEERS_MAX = 32, PEERS_FIRST_US = 1000 * 1000, PEERS_LAST_US = 60 * 1000 * 1000 };
+enum { PEERS_MAX = 32, PEERS_FIRST_US = 1000 * 1000, PEERS_LAST_US = 5 * 1000 * 1000 };
 
 struct peer {
     uint64_t node;  /* 0: not known */
