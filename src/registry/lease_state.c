@@ -151,6 +151,10 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
     if (lease_is_overruled(s, self)) {
         return read_again(s, now_ms, "another node is primary, as Consul has it");
     }
+    if (s->readable && s->value.node == self->node && s->value.term > self->term) {
+        s->wanted = s->value; /* it was to become that one when its folder became primary of another: none goes down */
+        return LEASE_PROMOTE;
+    }
     if (!has_lock(s)) {
         return s->holder[0] != '\0' && now_ms < free_from(s)
                    ? read_again(s, now_ms, "another session holds the lock in Consul")

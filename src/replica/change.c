@@ -418,6 +418,9 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     struct store_node now;
     int64_t began_us = clock_figures_us();
     role_look(role, &now);
+    if (now.role == NODE_PRIMARY && ch->above >= now.term) {
+        return role_promote(role, ch->above, err);
+    }
     if (now.role == NODE_PRIMARY) {
         return err_set(err, ERR_INVALID, "this node is the primary of term %" PRIu64 " already", now.term);
     }
@@ -452,7 +455,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     if (rc < 0) { /* it stays a replica */
         struct err why = {0};
         if (follower_resume(r->follower, &why) < 0) {
-            log_error("this node follows nobody until its next start", "error=%s", log_quote_str(why.text));
+            log_error("this node follows nobody until it can", "error=%s", log_quote_str(why.text));
         }
     }
     ch->waited_ms = (clock_figures_us() - began_us) / 1000;
@@ -591,6 +594,17 @@ static void carry_out(struct changer *c, struct change *ch)
     ch->done(ch);
 }
 
+/* A promotion that failed may have left it without. */
+static void keep_following(struct changer *c)
+{
+    struct store_node now;
+    struct err err = {0};
+    role_look(c->r->dedup->role, &now);
+    if (now.role == NODE_REPLICA) {
+        follower_resume(c->r->follower, &err);
+    }
+}
+
 static void changer_main(void *arg)
 {
     struct changer *c = arg;
@@ -610,6 +624,7 @@ static void changer_main(void *arg)
         if (ch != NULL) {
             carry_out(c, ch);
         } else {
+            keep_following(c);
             note_peers(c);
             ask_whether_replaced(c);
             herald(c);

@@ -39,7 +39,7 @@ struct change {
     struct change *next;
     enum change_kind kind;
     uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events; DISMISS: node ... */
-    uint64_t above;      /* PROMOTE: its term becomes a higher one than this */
+    uint64_t above;      /* PROMOTE: its term becomes a higher one than this, if it is primary already, too */
     uint64_t run, to;
     char
         address[NODE_ADDRESS_TEXT]; /* MEET: the other's; DISMISS: ... or 0, and the address of one that is not known */

@@ -122,6 +122,7 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
             a->said = LEASE_NO;
             return;
         }
+        assert_true(r->wanted.term >= c->value.term); /* terms never go down */
         /* What changes nothing gets no new index. */
         if (!same_text(&c->value, &r->wanted) || strcmp(c->holder, r->session) != 0) {
             c->key_index = ++c->index;
@@ -568,6 +569,20 @@ static void test_lossy_somebody_all_the_same(void **state)
     free(w);
 }
 
+/* It took the lock for a promotion that failed, and then an operator promoted it without Consul's term. */
+static void test_no_term_goes_down(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_LOSSY, 14);
+    w->consul.value = (struct lease_value){.node = 1, .term = 5, .beat = 1, .address = "there:1"};
+    w->consul.key_index = ++w->consul.index;
+    run(w, 10 * 1000);
+    assert_true(writes(w, &w->nodes[0]));
+    assert_int_equal(w->nodes[0].self.term, 5);
+    assert_int_equal(w->consul.value.term, 5);
+    free(w);
+}
+
 static void test_waits_for_a_replica_that_may_be_further(void **state)
 {
     (void)state;
@@ -769,6 +784,7 @@ int main(void)
         cmocka_unit_test(test_only_those_that_have_all),
         cmocka_unit_test(test_out_of_step_nobody),
         cmocka_unit_test(test_lossy_somebody_all_the_same),
+        cmocka_unit_test(test_no_term_goes_down),
         cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),
         cmocka_unit_test(test_a_session_that_ends_early),
         cmocka_unit_test(test_never_two),

@@ -9,14 +9,21 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "dedup/role.h"
 #include "replica/change_impl.h"
+#include "replica/follower.h"
 #include "replica/peers.h"
 #include "replica/replica.h"
 #include "tests/lib/store_calls.h"
 
-enum { OLD = 0xaa, THIRD = 0xbb, WRITES = 30 };
+enum { OLD = 0xaa, THIRD = 0xbb, WRITES = 30, PATIENCE_MS = 60 * 1000 };
 
 static int note(struct store_fixture *f, struct peers *peers, uint64_t node, const char *address, uint64_t heard)
 {
@@ -178,13 +185,18 @@ static void on_change(struct change *change)
     change_tell(change->owner);
 }
 
-static int carry_out(struct node *x, enum change_kind kind, uint64_t node)
+static int carry_out_above(struct node *x, enum change_kind kind, uint64_t node, uint64_t above)
 {
     struct change_wait w = CHANGE_WAIT_INIT;
-    struct change change = {.kind = kind, .node = node, .force = true, .done = on_change, .owner = &w};
+    struct change change = {.kind = kind, .node = node, .above = above, .force = true, .done = on_change, .owner = &w};
     changer_put(x->r.changer, &change);
     change_wait(&w);
     return change.err.code;
+}
+
+static int carry_out(struct node *x, enum change_kind kind, uint64_t node)
+{
+    return carry_out_above(x, kind, node, 0);
 }
 
 /* The address of the old primary came just before. Two writes of the promotion fail, whichever: this node is no primary
@@ -216,6 +228,90 @@ static void promoted_it_tells_after_any_start(void **state)
         advance(x.f, HOUR_MS);
     }
     assert_in_range(promoted, 1, WRITES);
+}
+
+static int listen_here(char address[NODE_ADDRESS_TEXT])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    snprintf(address, NODE_ADDRESS_TEXT, "127.0.0.1:%d", ntohs(at.sin_port));
+    return fd;
+}
+
+/* Another one than all that have come. */
+static void await_connection(int listener)
+{
+    for (int fd; (fd = accept(listener, NULL, NULL)) >= 0;) {
+        close(fd);
+    }
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+}
+
+static _Atomic int no_readers; /* so many are not opened */
+static const struct store_ops *real;
+
+static int open_reader(struct store *store, struct store_reader **reader, struct err *err)
+{
+    if (atomic_load(&no_readers) > 0) {
+        atomic_fetch_sub(&no_readers, 1);
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    return real->reader_open(store, reader, err);
+}
+
+/* A promotion ends the following before it can fail; then that goes on, and if it can't, is tried again. */
+static void not_promoted_it_follows(void **state)
+{
+    struct node x = {.f = *state};
+    struct err err = {0};
+    char address[NODE_ADDRESS_TEXT];
+    int listener = listen_here(address);
+    real = x.f->store->ops;
+    struct store_ops ops = *real;
+    ops.reader_open = open_reader;
+    become_replica(x.f, address);
+    start(&x);
+    x.f->store->ops = &ops;
+    assert_int_equal(follower_start(&x.r, &x.r.follower, &err), 0);
+    await_connection(listener);
+    for (int readers = 0; readers < 3; readers++) {
+        rule(VFS_WRITE | VFS_SYNC, "staging.db", 1, true, VFS_EIO);
+        atomic_store(&no_readers, readers);
+        assert_true(carry_out(&x, CHANGE_PROMOTE, 0) < 0);
+        vfs_fault_heal();
+        assert_false(role_is_primary(x.dedup.role));
+        await_connection(listener);
+        assert_int_equal(atomic_load(&no_readers), 0);
+        advance(x.f, HOUR_MS);
+    }
+    changer_stop(x.r.changer);
+    follower_stop(x.r.follower);
+    follower_free(x.r.follower);
+    x.f->store->ops = real;
+    stop(&x);
+    close(listener);
+}
+
+/* Consul's lock may have had it become that of a higher term than an operator knew of. */
+static void a_primary_takes_a_higher_term(void **state)
+{
+    struct node x = {.f = *state};
+    struct store_node now;
+    start(&x);
+    role_look(x.dedup.role, &now);
+    assert_int_equal(carry_out_above(&x, CHANGE_PROMOTE, 0, now.term - 1), ERR_INVALID);
+    assert_int_equal(carry_out_above(&x, CHANGE_PROMOTE, 0, now.term + 7), 0);
+    stop(&x);
+    after_a_crash(x.f);
+    const uint64_t before = now.term;
+    x.f->store->node->get(x.f->store, &now);
+    assert_int_equal(now.role, NODE_PRIMARY);
+    assert_int_equal(now.term, before + 8);
 }
 
 /* One that is gone for good is no longer asked, after any start; and is the last one gone, nobody can know more. */
@@ -255,6 +351,8 @@ int main(int argc, char **argv)
         TEST(the_disk_fails),
         cmocka_unit_test(less_and_less_often),
         TEST(promoted_it_tells_after_any_start),
+        TEST(not_promoted_it_follows),
+        TEST(a_primary_takes_a_higher_term),
         TEST(dismissed),
     };
     begin_tests(argc, argv);
