@@ -235,6 +235,13 @@ static void it_gives_up(void **state)
     assert_non_null(strstr(err.text, "the server answered: BUSY not now, and so for 600 s"));
     end(busy, p);
 
+    struct server *closes = begin(never); /* it lets everybody in, and hangs up at the first command */
+    p = open_to(closes, PIPELINE_RESUMES);
+    assert_int_equal(send_number(p, 0, &err), 0);
+    assert_int_equal(ask_while_time_passes(p, &err), ERR_CLOSED);
+    assert_non_null(strstr(err.text, "and so for 600 s"));
+    end(closes, p);
+
     struct server *gone = begin(honest);
     p = open_to(gone, PIPELINE_RESUMES);
     assert_int_equal(send_number(p, 0, &err), 0);

@@ -223,7 +223,7 @@ int pipeline_send(struct pipeline *p, const struct slice *words, size_t n, const
 /* All of them, a moment later. */
 static int send_again(struct pipeline *p, struct err *err)
 {
-    if (p->client != NULL && now_ms() - p->busy_since_ms >= PIPELINE_BUSY_MS) {
+    if (now_ms() - p->busy_since_ms >= PIPELINE_BUSY_MS) {
         return give_up(p, PIPELINE_BUSY_MS, err);
     }
     nap();
