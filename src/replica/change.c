@@ -443,6 +443,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
         rc = part(r->store, &(struct feed_cursor){f.node, f.run, f.applied}, err);
         if (rc < 0 && ch->force) { /* the old one can be cloned anew */
             log_warn("nothing is kept for the old primary", "error=%s", log_quote_str(err->text));
+            *err = (struct err){0};
             rc = 0;
         }
     }

@@ -46,7 +46,7 @@ struct change {
     bool force;                     /* MERGE: forgets end what is newer, too, where it can't be told apart */
     bool forgets;                   /* MERGE: the events are forgets of users, numbered by the sender alone */
     struct slice events;            /* event.h */
-    uint64_t left;                  /* MERGE: forgets that were not carried out, and are in the log */
+    uint64_t left; /* MERGE: forgets that were not carried out since the two parted, and are in the log */
 
     struct err err;
     struct store_node now; /* who this node is after it */

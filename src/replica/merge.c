@@ -73,7 +73,9 @@ struct merge {
     size_t n_late;
     struct buf forgotten;           /* struct forgotten each; by key and hash, as far as they are sorted */
     size_t n_sorted;                /* of them */
-    uint64_t left;                  /* forgets */
+    char left_source[SOURCE_TEXT];  /* of the position that counts the forgets that are left; "": as of source */
+    int64_t left_before;            /* since the two parted: that rejoin may have been cut short */
+    uint64_t left;                  /* now */
     size_t at_hand, gathered_bytes; /* of this round: forgets; what is gathered for them */
     uint64_t since;                 /* behind that event was recorded what the old one never had */
     uint64_t walked;                /* up to that one the feed was walked through in this round, */
@@ -112,13 +114,16 @@ static uint64_t hash_of(const struct merge *m, const struct feed_event *e)
 
 static int hand_in(struct merge *m, struct err *err)
 {
-    struct store_position position = {slice_str(m->source), (int64_t)m->read};
+    const struct store_position positions[] = {
+        {slice_str(m->source), (int64_t)m->read},
+        {slice_str(m->left_source), m->left_before + (int64_t)m->left},
+    };
     bool moves = m->source[0] != '\0' && (int64_t)m->read > m->done;
     if (!moves && m->batch.events == 0) {
         return 0;
     }
-    m->batch.positions = &position;
-    m->batch.n_positions = moves;
+    m->batch.positions = positions;
+    m->batch.n_positions = !moves ? 0 : m->left == 0 || m->left_source[0] == '\0' ? 1 : 2;
     int rc = change_record(m->r->store, &m->batch, err);
     buf_clear(&m->batch.bytes);
     m->batch.rows = m->batch.events = 0;
@@ -579,6 +584,10 @@ static void name_source(struct merge *m, const struct change *ch)
     } else if (parted) {
         snprintf(m->source, SOURCE_TEXT, "forgets:%016" PRIx64 ":%" PRIu64, ch->node, p.common_seq);
     }
+    if (parted) {
+        snprintf(m->left_source, SOURCE_TEXT, "left:%016" PRIx64 ":%" PRIu64, ch->node, p.common_seq);
+        m->r->store->positions->find(m->r->store, slice_str(m->left_source), &m->left_before);
+    }
     snprintf(m->consumer, sizeof m->consumer, FEED_REMOTE "%016" PRIx64, ch->node);
 }
 
@@ -600,7 +609,7 @@ int change_merge(struct replica *r, struct change *ch, struct err *err)
         m.read = ch->to > m.read ? ch->to : m.read;
         rc = hand_in(&m, err);
     }
-    ch->left = m.left;
+    ch->left = (uint64_t)m.left_before + m.left;
     if (m.reader != NULL) {
         r->store->ops->reader_close(m.reader);
     }

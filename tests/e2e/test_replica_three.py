@@ -228,3 +228,60 @@ def test_one_that_was_replaced_twice_comes_back(three, forgets):
     assert (b"1 forget of this folder is not carried out there" in done.stdout) == (forgets == "leave"), done
     assert say(third, "SEEN", "gone", "a", "c") == ([1, 1] if forgets == "leave" else [0, 0])
     assert say(third, "SEEN", "mine", "a") == [1] and say(third, "SEEN", "known", "a") == [0]
+
+
+def test_a_forget_that_is_left_parts_two_nodes_until_a_clone(pair, folder):  # noqa: F811
+    """The user was loaded into the new primary since. So it is said by each rejoin, also behind one that was killed once
+    it had sent that: here the folder is as it was before."""
+    old, new, wire = pair()
+    say(old, "PLAYED", "u", "a")
+    level(old, new)
+    run("export", folder / "users", "--data", old.data)
+    wire.set(CUT)
+    say(old, "FORGET", "u")
+    run("promote", "--to", at(new), "--force")
+    run("load", folder / "users", "--to", at(new))
+    assert old.stop() == 0
+    shutil.copytree(old.data, folder / "again")
+    for data in (old.data, folder / "again"):
+        done = run("rejoin", at(new), "--data", data, check=False)
+        assert done.returncode == 3 and b"1 forget of this folder is not carried out" in done.stdout, done
+    run("clone", at(new), "--data", old.data, "--min-free", "0")
+    old.options["replica_of"] = at(new)
+    old.start()
+    level(new, old)
+    agree(old, new)
+    assert say(old, "SEEN", "u", "a") == [1]
+
+
+def test_a_clone_keeps_nothing_of_an_old_primary(pair):  # noqa: F811
+    """It has followed the other before, which has recorded nothing since: so the feed has all, but not the folder."""
+    first, second, wire = pair()
+    say(first, "PLAYED", "ann", "a")
+    level(first, second)
+    wire.set(CUT)
+    run("promote", "--to", at(second), "--force")
+    say(second, "FORGET", "ann")
+    say(first, "REPLICA", "MEET", 2, node(second), at(second))
+    run("promote", "--to", at(first), "--force")
+    assert second.stop() == 0
+    done = run("rejoin", at(first), "--data", second.data, "--forgets", "leave", check=False)
+    assert done.returncode == 3, done
+    done = run("clone", at(first), "--data", second.data, "--min-free", "0")
+    assert b"beginning anew" in done.stdout and b"going on" not in done.stdout, done
+    second.options["replica_of"] = at(first)
+    second.start()
+    say(first, "PLAYEDAT", "ann", status(first)["now"] - 60000, "b")
+    level(first, second)
+    assert say(second, "SEEN", "ann", "a", "b") == [1, 1]
+    agree(first, second)
+
+
+def test_a_promotion_says_what_came_of_it_on_a_full_disk(pair):  # noqa: F811
+    first, second, _ = pair()
+    first.kill()
+    second.options["min_free"] = "16TiB"
+    second.restart()
+    for options in ([], ["--force"]):
+        done = run("promote", "--to", at(second), *options, check=False)
+        assert (done.returncode == 0) == (status(second)["role"] == b"primary"), done

@@ -248,6 +248,10 @@ static int prepare(struct cloning *c, struct err *err)
         if (found == CLONE_BEGUN && (rc = go_on(c, &self, err)) != 0) {
             return rc < 0 ? rc : 0;
         }
+        if (found == CLONE_OLD) { /* what it has forgotten would end what is copied */
+            say(c, "%s holds what an old primary had: beginning anew", c->cfg.data);
+            dismiss(c, self.node);
+        }
         close_store(c);
         rc = found == CLONE_REPLICA ? beside(c, &self, err) : clone_folder_empty(c->cfg.data, err);
         if (rc < 0) {

@@ -60,7 +60,10 @@ int clone_folder_look(struct store *store, const char *folder, enum clone_found 
     }
     bool marked = node->role == NODE_REPLICA &&
                   store->positions->find(store, slice_str(clone_mark_name(node->leader, name)), &next) == 1;
-    *found = marked && next != CLONE_MARK_ENDED ? CLONE_BEGUN : empty && !marked ? CLONE_EMPTY : CLONE_REPLICA;
+    *found = marked && next == INT64_MIN && !empty ? CLONE_OLD
+             : marked && next != CLONE_MARK_ENDED  ? CLONE_BEGUN
+             : empty && !marked                    ? CLONE_EMPTY
+                                                   : CLONE_REPLICA;
     return 0;
 }
 

@@ -9,6 +9,7 @@
 
 enum clone_found {
     CLONE_EMPTY,   /* nothing was ever recorded here */
+    CLONE_OLD,     /* no user was copied yet, and there are some: of an old primary that has sent what it alone had */
     CLONE_BEGUN,   /* a clone of the node that node.leader names */
     CLONE_REPLICA, /* a whole one: it is healed by another folder beside it */
 };

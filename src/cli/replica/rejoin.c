@@ -99,7 +99,8 @@ int rejoin_send(struct rejoining *r, struct err *err)
         return err_set(err, ERR_VERSION, "%s: the answer to REPLICA MERGE is no number: is it another version?",
                        r->address);
     }
-    r->left += (uint64_t)left;
+    r->left =
+        (uint64_t)left > r->left ? (uint64_t)left : r->left; /* of all runs, also of a rejoin that was cut short */
     r->sent += r->n_events;
     r->n_events = 0;
     r->state = (struct event_state){0};
@@ -338,16 +339,19 @@ static int run(struct rejoining *r, struct err *err)
     rc = follows < 0 ? follows : reaches ? send_feed(r, err) : send_all(r, err);
     print_sent(r);
     follows = rc < 0 ? rc : can_follow(r, &run_id, &seq, err); /* what was sent may have been too much */
-    bool united = r->users > 0; /* their deliveries there are in an order that this folder can't come to */
-    rc = follows < 0 ? follows : become(r, follows == 1 && !united, run_id, seq, err);
-    if (rc == 0 && follows == 1 && !united) {
+    bool united = r->users > 0;         /* their deliveries there are in an order that this folder can't come to */
+    bool apart = united || r->left > 0; /* what was forgotten here alone would stay so */
+    rc = follows < 0 ? follows : become(r, follows == 1 && !apart, run_id, seq, err);
+    if (rc == 0 && follows == 1 && !apart) {
         printf("%s is a replica of %s. next: set of = %s in the section [replica] of its configuration, and start it\n",
                r->cfg.data, r->address, r->address);
     } else if (rc == 0) {
         r->must_clone = true;
         printf("nothing that was played here is missing there, but this folder has to be cloned anew: %s. next: unseen "
                "clone %s --data %s\n",
-               follows == 1 ? "users were sent as a whole" : "not all that was recorded there since is kept for it",
+               follows != 1 ? "not all that was recorded there since is kept for it"
+               : united     ? "users were sent as a whole"
+                            : "not all of its forgets are carried out there",
                r->address, r->cfg.data);
     }
     return rc;
