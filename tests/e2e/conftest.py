@@ -249,7 +249,7 @@ def folder(request):
 
 
 # What takes a minute or more comes first, so that no process is left alone with one of these at the end.
-LONGEST = ["front_redis", "two_tiers", "page", "replica_model", "model", "front_model", "replica", "backup", "replica_hedge",
+LONGEST = ["front_redis", "two_tiers", "page", "replica_model", "nodes_model", "model", "front_model", "replica", "backup", "replica_hedge",
            "cold", "replica_faults", "export", "pools", "start_early", "process"]
 
 

@@ -28,30 +28,18 @@ USERS = [f"u{i}" for i in range(8)]
 ITEMS = [f"item:{i}" for i in range(120)]
 
 
-class World:
-    def __init__(self, folder, seed, clock=None, **options):
-        self.random, self.folder, self.ledger, self.story = random.Random(seed), folder, Ledger(USERS), []
-        self.options, self.links, self.clock, self.nodes = options, {}, clock, []
-        self.primary = self.node("a", **options)
-        self.primary.start()
-        self.wire = Wire(self.primary.port)
-        self.replica = self.node("b", replica_of=self.wire.address)
-        run("clone", self.wire.address, "--data", self.replica.data, *self.clock_option())
-        self.replica.start()
+class Nodes:
+    """Nodes, what is said to them, and the story of that."""
 
-    def node(self, name, **options):
+    def __init__(self, folder, seed):
+        self.random, self.folder, self.story = random.Random(seed), folder, []
+        self.links, self.nodes, self.wires = {}, [], []
+
+    def node(self, name, clock, **options):
         own = self.folder / name
         own.mkdir()
-        self.nodes.append(Server(own, clock=self.clock, wait=False, **options))
+        self.nodes.append(Server(own, clock=clock, wait=False, **options))
         return self.nodes[-1]
-
-    def clock_option(self):
-        """Of a command that opens a folder."""
-        return [] if self.clock is None else ["--test-clock", self.primary.clock]
-
-    def advance(self, ms):
-        for server in (self.primary, self.replica):
-            server.advance(ms)
 
     def link(self, server):
         if server not in self.links:
@@ -74,6 +62,62 @@ class World:
         except (OSError, Closed):
             self.drop(server)
             return None
+
+    def answers(self, server):
+        out = {}
+        for user in USERS:
+            unseen = set(self.link(server).command("UNSEEN", user, *ITEMS))
+            out[user] = {item for item in ITEMS if item.encode() not in unseen}
+        return out
+
+    def cut_short(self, words, most, *servers):
+        """Runs a subcommand, during which it or one of the servers is killed. Returns what it said."""
+        process = subprocess.Popen([str(UNSEEN), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        moment, whom = self.random.random() * most, self.random.choice([None, *servers])
+        timer = threading.Timer(moment, (whom or process).kill)
+        self.story.append(f"{words[0]}, and {whom.folder.name if whom else 'it'} killed after {moment:.3f} s")
+        timer.start()
+        said = process.communicate()[0].decode()
+        if whom is None:
+            timer.cancel()
+        timer.join()
+        if whom:
+            self.drop(whom)
+        return said
+
+    def stop(self):
+        for server in list(self.links):
+            self.drop(server)
+        for wire in self.wires:
+            wire.stop()
+        codes = []
+        for server in self.nodes:
+            if server.alive():
+                thaw(server.process)
+                codes.append(server.stop())
+            assert "Sanitizer" not in server.log() and "runtime error:" not in server.log(), server.log()[-5000:]
+        assert all(code == 0 for code in codes), codes
+
+
+class World(Nodes):
+    def __init__(self, folder, seed, clock=None, **options):
+        super().__init__(folder, seed)
+        self.ledger, self.clock = Ledger(USERS), clock
+        self.primary = self.node("a", clock, **options)
+        self.primary.start()
+        self.wire = Wire(self.primary.port)
+        self.wires.append(self.wire)
+        self.replica = self.node("b", clock, replica_of=self.wire.address)
+        run("clone", self.wire.address, "--data", self.replica.data, *self.clock_option())
+        self.replica.start()
+
+    def clock_option(self):
+        """Of a command that opens a folder."""
+        return [] if self.clock is None else ["--test-clock", self.primary.clock]
+
+    def advance(self, ms):
+        for server in (self.primary, self.replica):
+            server.advance(ms)
 
     # --- what is said to the primary ---
 
@@ -154,13 +198,6 @@ class World:
 
         until(level, lambda: (self.story, self.replica.log()[-3000:]))
 
-    def answers(self, server):
-        out = {}
-        for user in USERS:
-            unseen = set(self.link(server).command("UNSEEN", user, *ITEMS))
-            out[user] = {item for item in ITEMS if item.encode() not in unseen}
-        return out
-
     def check(self, server):
         """Against the ledger."""
         for user, seen in self.answers(server).items():
@@ -168,18 +205,6 @@ class World:
                 word = self.ledger.items[user].get(item, False)
                 assert word is None or (item in seen) == word, (user, item, word, self.story)
             assert not (self.ledger.forgotten[user] and seen), (user, self.story)
-
-    def stop(self):
-        for server in list(self.links):
-            self.drop(server)
-        self.wire.stop()
-        codes = []
-        for server in self.nodes:
-            if server.alive():
-                thaw(server.process)
-                codes.append(server.stop())
-            assert "Sanitizer" not in server.log() and "runtime error:" not in server.log(), server.log()[-5000:]
-        assert all(code == 0 for code in codes), codes
 
 
 def fields(reply):
@@ -306,24 +331,6 @@ class Parted:
             doubtful = set(items) & self.there[user]
             w.ledger.items[user].update(dict.fromkeys(doubtful))
 
-    def cut_short(self, words):
-        """A rejoin during which either side is killed."""
-        command = [str(UNSEEN), "rejoin", *map(str, words)]
-        rejoin = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        moment = self.w.random.random() * 0.3
-        if self.w.random.random() < 0.5:
-            self.w.story.append(f"rejoin, killed after {moment:.3f} s")
-            timer = threading.Timer(moment, rejoin.kill)
-        else:
-            self.w.story.append(f"rejoin, and {self.new.folder.name} killed after {moment:.3f} s")
-            timer = threading.Timer(moment, self.new.kill)
-        timer.start()
-        rejoin.wait()
-        timer.join()
-        if not self.new.alive():
-            self.w.drop(self.new)
-            self.new.start()
-
     def meet(self):
         w = self.w
         if self.lost:  # its feed tells no longer what it alone has
@@ -335,7 +342,9 @@ class Parted:
         assert self.old.stop() == 0
         words = [f"127.0.0.1:{self.new.port}", "--data", self.old.data, "--test-clock", self.old.clock]
         for _ in range(w.random.choice([0, 0, 1, 2])):
-            self.cut_short(words)
+            w.cut_short(["rejoin", *words], 0.3, self.new)
+            if not self.new.alive():
+                self.new.start()
         done = run("rejoin", *words, check=False)
         w.story.append(done.stdout.decode() + done.stderr.decode())
         already = "is a replica's already" in w.story[-1]  # an earlier one was cut short at its very end
