@@ -253,9 +253,19 @@ LONGEST = ["front_redis", "two_tiers", "page", "replica_model", "nodes_model", "
            "cold", "replica_faults", "export", "pools", "start_early", "process"]
 
 
+# Of these each test may run on a process of its own; of any other file all run on one, which then makes only once what they
+# share.
+APART = ["front_redis", "two_tiers", "replica_model", "model", "front_model", "replica", "replica_hedge", "cold",
+         "replica_faults", "export", "start_early", "process"]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items):
     ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+    for item in items:
+        if item.path.stem.removeprefix("test_") not in APART:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_generate_tests(metafunc):
