@@ -187,6 +187,7 @@ static enum lease_ask take(struct lease_state *s, const struct lease_self *self,
         return ask;
     }
     uint64_t above = s->value.term > self->term ? s->value.term : self->term;
+    s->before = has_won(s, self) ? s->before : s->value;
     return lock(s, self, has_won(s, self) ? above : above + 1, false, &nobody);
 }
 
@@ -198,6 +199,9 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     }
     if (has_won(s, self)) {
         return take(s, self, now_ms);
+    }
+    if (s->unfit) {
+        return read_again(s, now_ms, "this node can't become primary");
     }
     if (s->failover != FAILOVER_LOSSY && !s->value.in_step) {
         return read_again(s, now_ms, "the primary is gone and was out of step: nobody is promoted by itself");
@@ -218,13 +222,32 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     return s->won ? take(s, self, now_ms) : LEASE_LIST;
 }
 
+/* As it was before, for others; and then the lock. */
+static enum lease_ask give_back(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
+{
+    enum lease_ask ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
+    if (ask != LEASE_REST) {
+        return ask;
+    }
+    lock(s, self, s->value.term + 1, s->before.in_step, &s->before.names);
+    s->wanted.node = s->before.node;
+    snprintf(s->wanted.address, sizeof s->wanted.address, "%s", s->before.address);
+    return LEASE_LOCK;
+}
+
 static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     enum lease_ask ask;
+    if (s->unfit && now_ms - s->unfit_ms >= LEASE_UNFIT_MS) {
+        s->unfit = s->published = false;
+    }
     if (has_lock(s)) { /* for a promotion; or this node was the primary */
         if (!has_won(s, self)) {
             s->session = &s->lock;
             return LEASE_RELEASE;
+        }
+        if (s->gives_back) {
+            return give_back(s, self, now_ms);
         }
         ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
         s->wanted = s->value;
@@ -238,6 +261,7 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
     if (!s->known) {
         return LEASE_READ;
     }
+    s->gives_back = false;
     bool vacant = (s->holder[0] == '\0' && s->index != 0) || now_ms >= silent_from(s);
     if (s->vacancy != (vacant ? s->index : 0)) {
         s->vacancy = vacant ? s->index : 0;
@@ -350,7 +374,9 @@ static void refused(struct lease_state *s, int64_t now_ms)
         break;
     case LEASE_PROMOTE:
         s->why = "this node can't become primary";
-        s->retry_ms = now_ms + LEASE_RETRY_MS;
+        s->gives_back = s->unfit = s->before.term != 0;
+        s->unfit_ms = now_ms;
+        s->retry_ms = s->gives_back ? now_ms : now_ms + LEASE_RETRY_MS;
         break;
     default:
         s->known = false;

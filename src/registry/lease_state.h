@@ -35,6 +35,9 @@
  * and only one that is named, has followed that node, and has reached the seq beside the names, is promoted. Who lacks
  * something waits, whatever the others do: those that are named may be away for a moment, and are furthest.
  *
+ * R writes the key before its folder is a primary's: so no other has that term. Where the promotion then fails, the key
+ * is what it was, but of a term more: R may find after its next start that its folder is a primary's all the same.
+ *
  * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
  * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
  */
@@ -56,6 +59,7 @@ enum {
     LEASE_ELECTION_MS = 2 * 1000,       /* a vacancy waits so long for all replicas to say it anew */
     LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
     LEASE_RETURN_MS = 5 * 1000,         /* and so long for the primary, when Consul was away */
+    LEASE_UNFIT_MS = 10 * 1000,         /* who can't become primary leaves it to others so long */
     LEASE_WATCH_MS = 2 * 1000,
     LEASE_RETRY_MS = 500,
     LEASE_SESSION = 64,
@@ -156,6 +160,11 @@ struct lease_state {
     uint64_t vacancy; /* the key's index while nobody holds it, or who does is silent; 0: it is held */
     int64_t vacant_ms;
     bool won; /* against all that have published for it */
+
+    struct lease_value before; /* the key's, when the lock was taken for a promotion; term 0: none */
+    bool gives_back;           /* that, since the promotion failed, ... */
+    bool unfit;                /* ... and publishes that it has nothing, */
+    int64_t unfit_ms;          /* since then */
 
     enum lease_ask asked;
     int64_t asked_ms;

@@ -92,9 +92,9 @@ static char *lock_text(const struct lease_state *s, const char *key)
 
 static char *entry_text(const struct lease_state *s, const struct lease_self *self)
 {
-    return text_of(json_pack("{s:o, s:o, s:I, s:I, s:s}", "node", hex_of(self->node), "leader", hex_of(self->leader),
-                             "seq", (json_int_t)self->seq, "vacancy", (json_int_t)s->vacancy, "address",
-                             self->address));
+    return text_of(json_pack("{s:o, s:o, s:I, s:I, s:s}", "node", hex_of(self->node), "leader",
+                             hex_of(s->unfit ? 0 : self->leader), "seq", (json_int_t)(s->unfit ? 0 : self->seq),
+                             "vacancy", (json_int_t)s->vacancy, "address", self->address));
 }
 
 int lease_request(const struct lease_state *s, const struct lease_self *self, const char *name,

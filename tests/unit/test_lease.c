@@ -170,6 +170,7 @@ struct node {
     struct request waiting;
     struct lease_answer answer;
     bool has_answer;
+    bool unfit; /* its promotion fails */
     int promotions;
 };
 
@@ -249,10 +250,16 @@ static void begin(struct world *w, struct node *n)
         n->busy_until = w->now + (s->wait_ms < STEP ? s->wait_ms : STEP);
         return;
     }
+    if (ask == LEASE_PROMOTE && n->unfit) {
+        n->answer = (struct lease_answer){.said = LEASE_NO};
+        n->has_answer = true;
+        n->busy_until = w->now + 20;
+        return;
+    }
     if (ask == LEASE_PROMOTE) {
+        n->self.in_step = n->self.primary && n->self.in_step;
         n->self.primary = true;
         n->self.term = s->wanted.term;
-        n->self.in_step = false;
         n->promotions++;
         n->answer = (struct lease_answer){.said = LEASE_YES};
         n->has_answer = true;
@@ -261,6 +268,8 @@ static void begin(struct world *w, struct node *n)
     }
     int64_t until_ms = ask == LEASE_READ && s->wait_ms > 0 ? w->now + s->wait_ms + s->wait_ms / 16 : 0;
     struct request r = {true, until_ms, ask, "", s->index, s->vacancy, s->over, s->wanted, n->self};
+    r.self.leader = s->unfit ? 0 : r.self.leader;
+    r.self.seq = s->unfit ? 0 : r.self.seq;
     if (s->session != NULL) {
         snprintf(r.session, sizeof r.session, "%s", s->session->id);
     }
@@ -569,6 +578,32 @@ static void test_lossy_somebody_all_the_same(void **state)
     free(w);
 }
 
+/* Its disk is full: another one takes over; and if there is none, the primary goes on when it is back. */
+static void test_who_cant_become_primary_leaves_it_to_others(void **state)
+{
+    (void)state;
+    for (int others = 0; others < 2; others++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, 15);
+        w->nodes[1].self.seq = 110;
+        w->nodes[1].unfit = true;
+        w->nodes[2].unfit = others == 0;
+        begins_in_step(w);
+        w->nodes[0].alive = false;
+        run(w, 40 * 1000);
+        assert_int_equal(w->nodes[1].promotions, 0);
+        if (others == 0) {
+            w->nodes[0].alive = true; /* a new process */
+            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP);
+            run(w, 30 * 1000);
+            assert_true(writes(w, &w->nodes[0]));
+            assert_true(w->consul.value.in_step);
+        } else {
+            assert_true(writes(w, &w->nodes[2]));
+        }
+        free(w);
+    }
+}
+
 /* It took the lock for a promotion that failed, and then an operator promoted it without Consul's term. */
 static void test_no_term_goes_down(void **state)
 {
@@ -635,6 +670,7 @@ static void test_never_two(void **state)
         }
         for (int i = 0; i < 60; i++) {
             struct node *n = &w->nodes[draw(w, NODES)];
+            n->unfit = draw(w, 4) == 0;
             switch (draw(w, 7)) {
             case 0:
                 n->cut = !n->cut;
@@ -747,6 +783,18 @@ static void test_wire(void **state)
     lease_reply(&s, 200, (struct slice){foreign, sizeof foreign - 1}, &a, &err);
     assert_int_equal(a.said, LEASE_YES);
     assert_false(a.readable);
+    s.asked = LEASE_PUBLISH;
+    self.leader = 0xcd;
+    self.seq = 9;
+    for (s.unfit = false;; s.unfit = true) {
+        assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+        assert_true((strstr(request.body, "\"leader\":\"00000000000000cd\",\"seq\":9,") == NULL) == s.unfit);
+        free(request.body);
+        if (s.unfit) {
+            break;
+        }
+    }
+    s.asked = LEASE_READ;
     static const struct {
         const char *pair;
         uint64_t beat, lease_ms;
@@ -784,6 +832,7 @@ int main(void)
         cmocka_unit_test(test_only_those_that_have_all),
         cmocka_unit_test(test_out_of_step_nobody),
         cmocka_unit_test(test_lossy_somebody_all_the_same),
+        cmocka_unit_test(test_who_cant_become_primary_leaves_it_to_others),
         cmocka_unit_test(test_no_term_goes_down),
         cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),
         cmocka_unit_test(test_a_session_that_ends_early),
