@@ -33,6 +33,7 @@ class Reign:
 class Branches:
     def __init__(self):
         self.reigns, self.verdicts = [], {}
+        self.redone = set()  # (play, forget) that a forget may have ended once more
 
     def begin(self, node, first, followed, common, more=()):
         """A node leads, that had all of another's feed up to `common`, and perhaps `more`."""
@@ -53,9 +54,11 @@ class Branches:
 
     def unite(self, old, new, seqs, whole, by_feed, forgets):
         """What `old` alone had was brought to `new`: as a whole, or some of it. by_feed: its feed told what; forgets:
-        whether its forgets spare what is newer there ("spare"), or were decided otherwise."""
+        whether its forgets spare what is newer there ("spare"), end that ("apply"), or were left in part ("leave")."""
         theirs, perhaps = new.state()
         ours, maybe = old.state()
+        if forgets == "apply":
+            self.redone |= {(b, a) for a in ours | maybe for b in theirs | perhaps if a.ends(b)}
         for a in (ours | maybe) - theirs:
             if not a.play and forgets != "spare":
                 a.sure = False
@@ -74,6 +77,8 @@ class Branches:
             self.verdicts[play, forget] = None
 
     def ended(self, play, forget):
+        if (play, forget) in self.redone and play not in forget.past:
+            return None
         return False if forget in play.past else True if play in forget.past else self.verdicts.get((play, forget))
 
     def word(self, reign, user, item):
