@@ -31,6 +31,7 @@ struct changer {
 
     _Atomic bool unheard;
     bool told;          /* the thread's own: that it is unheard */
+    bool stranded;      /* the thread's own: a promotion that failed has ended the following, which could not go on */
     struct peers peers; /* the thread's own: whom to tell of this node's term */
     bool met;           /* with the mutex: another node has come here, so others may be reached again, too */
 };
@@ -455,7 +456,8 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     }
     if (rc < 0) { /* it stays a replica */
         struct err why = {0};
-        if (follower_resume(r->follower, &why) < 0) {
+        c->stranded = follower_resume(r->follower, &why) < 0;
+        if (c->stranded) {
             log_error("this node follows nobody until it can", "error=%s", log_quote_str(why.text));
         }
     }
@@ -595,15 +597,12 @@ static void carry_out(struct changer *c, struct change *ch)
     ch->done(ch);
 }
 
-/* A promotion that failed may have left it without. */
-static void keep_following(struct changer *c)
+static void follow_again(struct changer *c)
 {
     struct store_node now;
     struct err err = {0};
     role_look(c->r->dedup->role, &now);
-    if (now.role == NODE_REPLICA) {
-        follower_resume(c->r->follower, &err);
-    }
+    c->stranded = now.role == NODE_REPLICA && follower_resume(c->r->follower, &err) < 0;
 }
 
 static void changer_main(void *arg)
@@ -625,7 +624,9 @@ static void changer_main(void *arg)
         if (ch != NULL) {
             carry_out(c, ch);
         } else {
-            keep_following(c);
+            if (c->stranded) {
+                follow_again(c);
+            }
             note_peers(c);
             ask_whether_replaced(c);
             herald(c);
