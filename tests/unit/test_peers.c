@@ -275,8 +275,8 @@ static void not_promoted_it_follows(void **state)
     struct store_ops ops = *real;
     ops.reader_open = open_reader;
     become_replica(x.f, address);
-    start(&x);
     x.f->store->ops = &ops;
+    start(&x);
     assert_int_equal(follower_start(&x.r, &x.r.follower, &err), 0);
     await_connection(listener);
     for (int readers = 0; readers < 3; readers++) {
