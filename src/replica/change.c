@@ -364,6 +364,26 @@ static const char *what_lacks(const struct follower_state *f, char text[LACKS_TE
     return text;
 }
 
+/* One that takes nothing of its primary would not come level after that has stepped down either, and nobody would take
+ * writes. Before the primary is asked to. */
+static int refuse_unable(const struct follower_state *f, struct err *err)
+{
+    bool follows = f->doing == FOLLOWER_IN_STEP || f->doing == FOLLOWER_CATCHING_UP;
+    if (f->doing == FOLLOWER_LOST) {
+        return err_set(err, ERR_INVALID,
+                       "this node is lost, and lacks some of what its primary has: unseen clone makes it a replica "
+                       "again; FORCE promotes it without that. Nothing was changed");
+    }
+    if (f->doing == FOLLOWER_REFUSED || (follows && f->problem[0] != '\0')) {
+        return err_set(
+            err, ERR_INVALID,
+            "this node takes nothing of its primary at the moment (%s): promote once that has ended, or with "
+            "FORCE, without what it lacks. Nothing was changed",
+            f->problem);
+    }
+    return 0;
+}
+
 /* Brings here what the old primary has, if it answers. 0 also when it doesn't, and this one may be promoted all the
  * same. */
 static int take_over(struct changer *c, struct change *ch, uint64_t term, struct follower_state *f, struct err *err)
@@ -372,6 +392,9 @@ static int take_over(struct changer *c, struct change *ch, uint64_t term, struct
     struct err why = {0};
     char lacks[LACKS_TEXT];
     uint64_t last = 0;
+    if (!ch->force && refuse_unable(f, err) < 0) {
+        return err->code;
+    }
     int rc = ch->was[0] != '\0' ? ask_to_step_down(c, ch->was, term, &last, &why)
                                 : err_set(&why, ERR_SYSTEM, "its address is not known");
     bool stepped_down = rc == 0;

@@ -526,6 +526,30 @@ def test_nothing_is_absent_while_the_old_one_rejoins(pair, killed):  # noqa: F81
         assert c.command("SEEN", "u", "new", "old") == [1, 0]
 
 
+@pytest.mark.parametrize("why", ["lost", "full"])
+def test_one_that_takes_nothing_does_not_stop_its_primary(pair, why):  # noqa: F811
+    """It is refused before the primary is asked to step down: else neither would take writes."""
+    primary, replica, _ = pair(feed_max="1MiB")
+    if why == "lost":
+        assert replica.stop() == 0
+        with primary.client() as c:
+            c.pipeline([("PLAYED", f"f{i}", *(f"{i}:{k}" for k in range(100))) for i in range(1000)])
+        replica.start()
+        wait_doing(replica, "lost")
+    else:
+        reload(replica, min_free="16TiB")
+        until(lambda: "disk nearly full" in replica.log())
+        say(primary, "PLAYED", "u", "a")
+        until(lambda: status(replica)["follower"]["problem"], replica.log)
+    done = run("promote", "--to", address(replica), check=False)
+    assert done.returncode == 1 and b"Nothing was changed" in done.stderr, done
+    assert (b"is lost" if why == "lost" else b"min_free") in done.stderr, done
+    assert say(primary, "PLAYED", "u", "b") == 1 and status(primary)["role"] == b"primary"
+    if why == "lost":
+        run("promote", "--to", address(replica), "--force")
+        until(lambda: status(primary)["role"] == b"fenced", primary.log)
+
+
 def test_a_delivery_that_fell_off_comes_back_on_neither(pair):
     primary, replica, _ = pair()
     for i in range(100):
