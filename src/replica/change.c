@@ -663,7 +663,7 @@ static void changer_main(void *arg)
     pthread_mutex_unlock(&c->mutex);
 }
 
-int changer_start(struct replica *r, struct changer **changer, struct err *err)
+int changer_new(struct replica *r, struct changer **changer, struct err *err)
 {
     struct changer *c = *changer = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -683,6 +683,11 @@ int changer_start(struct replica *r, struct changer **changer, struct err *err)
         }
     }
     begin_unheard(c);
+    return 0;
+}
+
+int changer_start(struct changer *c, struct err *err)
+{
     return task_start(&c->task, "changer", TASK_BEATS, changer_main, c, err);
 }
 

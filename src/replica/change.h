@@ -60,8 +60,9 @@ struct change {
     void *owner;
 };
 
-int changer_start(struct replica *r, struct changer **changer, struct err *err);
-void changer_stop(struct changer *c); /* what waits is answered: ERR_CLOSED. NULL is fine */
+int changer_new(struct replica *r, struct changer **changer, struct err *err);
+int changer_start(struct changer *c, struct err *err); /* once the replica has all that its thread looks at */
+void changer_stop(struct changer *c);                  /* what waits is answered: ERR_CLOSED. NULL is fine */
 void changer_free(struct changer *c);
 
 /* Any thread: whether this node is a primary that was started again, and can't know whether it was replaced: no node

@@ -20,13 +20,14 @@ static int start(struct replica *r, struct err *err)
     }
     ack_set_role(r->ack, r->dedup->role);
     int rc = ack_start(r->ack, err);
-    if (rc < 0 || (rc = feeder_start(r, &r->feeder, err)) < 0 || (rc = changer_start(r, &r->changer, err)) < 0 ||
+    if (rc < 0 || (rc = feeder_start(r, &r->feeder, err)) < 0 || (rc = changer_new(r, &r->changer, err)) < 0 ||
         (rc = pages_start(r, &r->pages, err)) < 0 ||
         (r->cfg->replica_hedge && (rc = second_start(r, &r->second, err)) < 0)) {
         return rc;
     }
     role_look(r->dedup->role, &now);
-    return now.role == NODE_REPLICA ? follower_start(r, &r->follower, err) : 0;
+    rc = now.role == NODE_REPLICA ? follower_start(r, &r->follower, err) : 0;
+    return rc < 0 ? rc : changer_start(r->changer, err);
 }
 
 int replica_start(const struct dedup *dedup, const char *listens, struct replica **replica, struct err *err)

@@ -170,7 +170,8 @@ static void start(struct node *x)
     assert_int_equal(role_new(&x->f->cfg, x->f->store, &x->dedup.role, &err), 0);
     x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg};
     reach_init(&x->r.reach, &x->f->cfg, "", "");
-    assert_int_equal(changer_start(&x->r, &x->r.changer, &err), 0);
+    assert_int_equal(changer_new(&x->r, &x->r.changer, &err), 0);
+    assert_int_equal(changer_start(x->r.changer, &err), 0);
 }
 
 static void stop(struct node *x)
