@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SANITIZED_PART = 6 };
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNDER_SANITIZER 1
 #elif defined(__has_feature)
@@ -18,13 +20,6 @@
 #endif
 #ifndef UNDER_SANITIZER
 #define UNDER_SANITIZER 0
-#endif
-
-/* The thread sanitizer takes three times as long again, and a fault elsewhere in a course runs the same threads. */
-#ifdef __SANITIZE_THREAD__
-enum { SANITIZED_PART = 18 };
-#else
-enum { SANITIZED_PART = 6 };
 #endif
 
 /* Every so many'th case is tried. */
