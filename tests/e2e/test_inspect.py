@@ -162,4 +162,5 @@ def test_bad_input(server):
 
 def test_exports_its_entry_alone():
     symbols = subprocess.run(["nm", "-D", "--defined-only", f"{EXTENSION}.so"], capture_output=True, text=True, check=True)
-    assert [line.split()[-1] for line in symbols.stdout.splitlines()] == ["sqlite3_unseen_init"]
+    own = {line.split()[-1] for line in symbols.stdout.splitlines()} - {"__bss_start", "_edata", "_end"}  # a linker's
+    assert own == {"sqlite3_unseen_init"}

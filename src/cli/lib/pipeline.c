@@ -20,6 +20,7 @@ struct sent {
 struct pipeline {
     struct pipeline_how how;
     struct client *client; /* NULL: the connection is lost */
+    bool met;              /* and all was said over it that comes first */
     struct sent ring[PIPELINE_MAX];
     size_t oldest, n, on_wire, bytes;
     struct err trouble; /* the last; code 0: none since the last answer */
@@ -69,6 +70,7 @@ static void lose(struct pipeline *p, const struct err *err)
     p->gone_since_ms = now_ms();
     client_close(p->client);
     p->client = NULL;
+    p->met = false;
     p->on_wire = 0;
 }
 
@@ -81,11 +83,16 @@ static bool passes(int code)
 
 static int connect_once(struct pipeline *p, struct err *err)
 {
-    int rc = client_connect_user(p->how.address, p->how.user, p->how.password, &p->client, err);
-    if (rc == 0 && p->how.meet != NULL && (rc = p->how.meet(p->how.arg, p->client, err)) < 0) {
-        client_close(p->client);
+    int rc = p->client == NULL ? client_connect_user(p->how.address, p->how.user, p->how.password, &p->client, err) : 0;
+    if (rc < 0) {
+        return rc;
     }
-    p->client = rc < 0 ? NULL : p->client;
+    rc = p->how.meet != NULL ? p->how.meet(p->how.arg, p->client, err) : 0;
+    p->met = rc == 0;
+    if (rc < 0 && rc != ERR_LOADING) {
+        client_close(p->client);
+        p->client = NULL;
+    }
     return rc;
 }
 
@@ -102,7 +109,7 @@ static void nap(void)
 /* Until there is a connection. */
 static int connect_again(struct pipeline *p, struct err *err)
 {
-    while (p->client == NULL) {
+    while (!p->met) {
         struct err why = {0};
         int rc = connect_once(p, &why);
         if (rc < 0 && !passes(rc)) {
@@ -161,11 +168,6 @@ const char *pipeline_address(const struct pipeline *p)
     return p->how.address;
 }
 
-struct client *pipeline_client(struct pipeline *p)
-{
-    return p->client;
-}
-
 /* --- sending --- */
 
 size_t pipeline_length(const struct pipeline *p)
@@ -216,7 +218,7 @@ int pipeline_send(struct pipeline *p, const struct slice *words, size_t n, const
     p->bytes += last->bytes.len;
     swap(last, at(p, p->on_wire)); /* before those that are to be sent again, in whatever order */
     p->n++;
-    int rc = p->client != NULL ? put_on_wire(p, err) : 0;
+    int rc = p->met ? put_on_wire(p, err) : 0;
     return rc < 0 ? survive(p, rc, err) : 0;
 }
 
@@ -228,7 +230,7 @@ static int send_again(struct pipeline *p, struct err *err)
     }
     nap();
     int rc = connect_again(p, err);
-    while (rc == 0 && p->client != NULL && p->on_wire < p->n) {
+    while (rc == 0 && p->met && p->on_wire < p->n) {
         rc = put_on_wire(p, err);
         rc = rc < 0 ? survive(p, rc, err) : 0;
     }
@@ -294,7 +296,7 @@ int pipeline_next(struct pipeline *p, struct pipeline_note *note, const struct r
         if (rc < 0) {
             return rc;
         }
-        if (p->client == NULL || p->on_wire == 0) { /* lost meanwhile */
+        if (!p->met || p->on_wire == 0) { /* lost meanwhile */
             continue;
         }
         if ((rc = read_reply(p, reply, err)) < 0) {
@@ -334,6 +336,6 @@ int pipeline_call(struct pipeline *p, const struct slice *words, size_t n, const
 
 int pipeline_push(struct pipeline *p, struct err *err)
 {
-    int rc = p->client != NULL ? client_wait(p->client, 0, err) : 0;
+    int rc = p->met ? client_wait(p->client, 0, err) : 0;
     return rc < 0 ? survive(p, rc, err) : 0;
 }

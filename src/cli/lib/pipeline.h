@@ -50,9 +50,8 @@ int pipeline_open(const struct pipeline_how *how, struct pipeline **pipeline, st
 void pipeline_close(struct pipeline *p); /* NULL is allowed */
 
 const char *pipeline_address(const struct pipeline *p);
-struct client *pipeline_client(struct pipeline *p); /* while nothing is under way */
-size_t pipeline_length(const struct pipeline *p);   /* commands without an answer */
-bool pipeline_is_full(const struct pipeline *p);    /* then pipeline_next() comes first */
+size_t pipeline_length(const struct pipeline *p); /* commands without an answer */
+bool pipeline_is_full(const struct pipeline *p);  /* then pipeline_next() comes first */
 
 /* The words are copied. */
 int pipeline_send(struct pipeline *p, const struct slice *words, size_t n, const struct pipeline_note *note,
