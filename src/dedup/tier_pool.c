@@ -431,9 +431,11 @@ int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_po
     pthread_mutex_init(&p->mutex, NULL);
     tasks_init(p->tasks, 1 + TIER_POOL_THREADS, &p->mutex);
     p->keeper = (struct tier_thread){.pool = p, .task = &p->tasks[0]};
+    for (int i = 0; i < TIER_POOL_THREADS; i++) {
+        p->threads[i] = (struct tier_thread){.pool = p, .task = &p->tasks[1 + i]};
+    }
     int rc = task_start(p->keeper.task, "tier-keeper", TASK_SILENT, keep, &p->keeper, err);
     for (int i = 0; i < TIER_POOL_THREADS && rc == 0; i++) {
-        p->threads[i] = (struct tier_thread){.pool = p, .task = &p->tasks[1 + i]};
         rc = task_start(p->threads[i].task, "tier-reader", TASK_SILENT, answer, &p->threads[i], err);
     }
     if (rc < 0) {

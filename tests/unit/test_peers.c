@@ -163,7 +163,8 @@ static void become_replica(struct store_fixture *f, const char *address)
     assert_int_equal(change.call.err.code, 0);
 }
 
-static void start(struct node *x)
+/* All but its thread. */
+static void prepare(struct node *x)
 {
     struct err err = {0};
     dedup_init(&x->dedup, x->f->store, &x->f->cfg);
@@ -171,6 +172,12 @@ static void start(struct node *x)
     x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg};
     reach_init(&x->r.reach, &x->f->cfg, "", "");
     assert_int_equal(changer_new(&x->r, &x->r.changer, &err), 0);
+}
+
+static void start(struct node *x)
+{
+    struct err err = {0};
+    prepare(x);
     assert_int_equal(changer_start(x->r.changer, &err), 0);
 }
 
@@ -277,8 +284,9 @@ static void not_promoted_it_follows(void **state)
     ops.reader_open = open_reader;
     become_replica(x.f, address);
     x.f->store->ops = &ops;
-    start(&x);
+    prepare(&x);
     assert_int_equal(follower_start(&x.r, &x.r.follower, &err), 0);
+    assert_int_equal(changer_start(x.r.changer, &err), 0);
     await_connection(listener);
     for (int readers = 0; readers < 3; readers++) {
         rule(VFS_WRITE | VFS_SYNC, "staging.db", 1, true, VFS_EIO);
