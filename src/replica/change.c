@@ -348,15 +348,13 @@ static int part(struct store *store, const struct feed_cursor *at, struct err *e
 
 static bool is_behind(const struct follower_state *f)
 {
-    return f->last > f->applied || f->doing == FOLLOWER_LOST || f->doing == FOLLOWER_CATCHING_UP || f->age_ms < 0;
+    return f->last > f->applied || f->doing == FOLLOWER_CATCHING_UP || f->age_ms < 0;
 }
 
 /* Why this node can't be said to have all that the old primary had. */
 static const char *what_lacks(const struct follower_state *f, char text[LACKS_TEXT])
 {
-    if (f->doing == FOLLOWER_LOST) {
-        snprintf(text, LACKS_TEXT, "it is lost");
-    } else if (f->last > f->applied) {
+    if (f->last > f->applied) {
         snprintf(text, LACKS_TEXT, "event %" PRIu64 " of %" PRIu64, f->applied, f->last);
     } else {
         snprintf(text, LACKS_TEXT, "not level with it since %s", f->age_ms < 0 ? "the start here" : "they last met");
@@ -364,7 +362,7 @@ static const char *what_lacks(const struct follower_state *f, char text[LACKS_TE
     return text;
 }
 
-/* One that takes nothing of its primary would not come level after that has stepped down either, and nobody would take
+/* One that takes nothing of its primary would not come level after that has stepped down either, and no node would take
  * writes. Before the primary is asked to. */
 static int refuse_unable(const struct follower_state *f, struct err *err)
 {
