@@ -207,13 +207,18 @@ class Busy:
         return b"*%d\r\n" % len(value) + b"".join(map(self.text, value))
 
 
-def test_a_server_too_busy_is_asked_again(make_server, folder):
-    """Six batches, four of them under way."""
+def export_six_batches(folder):
+    """The users of what a load sends in six batches, four of them under way."""
     users = [f"u{i}" for i in range(2600)]
     (folder / "plays.tsv").write_text("".join(f"{START}\t{user}\t{user}:item\n" for user in users))
     config = ("-c", "/dev/null", "--data", folder / "from", "--hash-seed", SEED, "--test-clock", START)
     run("import", *config, "--min-free", "0", folder / "plays.tsv")
     export(folder / "from", folder / "all.unseen")
+    return users
+
+
+def test_a_server_too_busy_is_asked_again(make_server, folder):
+    users = export_six_batches(folder)
     server = make_server(hash_seed=SEED)
     busy = Busy(server, 3)
     with contextlib.closing(Liar(busy)) as wire:
@@ -225,12 +230,8 @@ def test_a_server_too_busy_is_asked_again(make_server, folder):
 
 
 def test_a_load_outlives_its_server(make_server, folder):
-    """Killed at the third of six batches, when it has it and has not said so."""
-    users = [f"u{i}" for i in range(2600)]
-    (folder / "plays.tsv").write_text("".join(f"{START}\t{user}\t{user}:item\n" for user in users))
-    config = ("-c", "/dev/null", "--data", folder / "from", "--hash-seed", SEED, "--test-clock", START)
-    run("import", *config, "--min-free", "0", folder / "plays.tsv")
-    export(folder / "from", folder / "all.unseen")
+    """Killed at the third batch, when it has it and has not said so."""
+    users = export_six_batches(folder)
     server = make_server(hash_seed=SEED)
 
     class Restarted(Busy):

@@ -7,6 +7,8 @@ import urllib.request
 import pytest
 
 from conftest import http_url
+from resp import RespError
+from test_reload import reload
 
 ITEMS = [f"item:{i}" for i in range(600)]
 
@@ -37,6 +39,20 @@ def test_of_a_pool(server):
         answers = c.pipeline([["FILTER", "u", "LIMIT", "100", "DELIVER", "POOL", "p"]] * 7)
         assert [len(answer) for answer in answers] == [100] * 6 + [0]
         assert sorted(sum(answers, [])) == sorted(item.encode() for item in ITEMS)
+
+
+def test_what_failed_is_answered_again(make_server):
+    """A disk that is nearly full, and then is not: no item is kept from the user, and none is held for ever."""
+    server = make_server(store="sqlite", min_free="16TiB")
+    question = ["FILTER", "u", "LIMIT", "2", "DELIVER", "ITEMS", *"abc"]
+    with server.client() as c:
+        for _ in range(2):
+            with pytest.raises(RespError, match="^MISCONF"):
+                c.command(*question)
+        reload(server, min_free="0")
+        server.advance(10000)  # it looks at the disk
+        assert c.command(*question) == [b"a", b"b"]
+        assert c.command(*question) == [b"c"]
 
 
 def ask_http(server, limit):
