@@ -329,7 +329,7 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
             items[n] = request_item(rq, i, &walk);
             chosen[n++] = hash;
         } else {
-            a->unseen[i / 8] = (uint8_t)(a->unseen[i / 8] & ~(0x80 >> i % 8));
+            bitmap_clear(a->unseen, i);
             rq->n_unseen--;
         }
     }

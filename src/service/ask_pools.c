@@ -65,8 +65,7 @@ static size_t hide_pools(struct service_loop *l, const struct request *rq, bool 
         return 0;
     }
     for (size_t i = from; i < from + n; i++) {
-        const uint8_t bit = (uint8_t)(0x80 >> i % 8);
-        if ((unseen[i / 8] & bit) == 0) {
+        if ((unseen[i / 8] & (0x80 >> i % 8)) == 0) {
             continue;
         }
         k = pool_line_at(line, i, k);
@@ -74,7 +73,7 @@ static size_t hide_pools(struct service_loop *l, const struct request *rq, bool 
         if (pool_line_repeats(line, k, hash) ||
             (blocks && session_set_has(&l->blocked, pool_line_item(line, i, &walk), hash)) ||
             sending_holds(sends, hash)) {
-            unseen[i / 8] = (uint8_t)(unseen[i / 8] & ~bit);
+            bitmap_clear(unseen, i);
             hidden++;
         }
     }
@@ -89,9 +88,8 @@ size_t request_hide(struct service_loop *l, const struct request *rq, const uint
     }
     size_t hidden = blocks ? session_set_hide(&l->blocked, rq->items, hashes, n, unseen) : 0;
     for (size_t i = 0; i < n && sending_any(rq->sending); i++) {
-        const uint8_t bit = (uint8_t)(0x80 >> i % 8);
-        if ((unseen[i / 8] & bit) != 0 && sending_holds(rq->sending, hashes[i])) {
-            unseen[i / 8] = (uint8_t)(unseen[i / 8] & ~bit);
+        if ((unseen[i / 8] & (0x80 >> i % 8)) != 0 && sending_holds(rq->sending, hashes[i])) {
+            bitmap_clear(unseen, i);
             hidden++;
         }
     }

@@ -156,5 +156,9 @@ static inline size_t bitmap_size(size_t n)
 {
     return (n + 7) / 8;
 }
+static inline void bitmap_clear(uint8_t *bits, size_t i)
+{
+    bits[i / 8] = (uint8_t)(bits[i / 8] & ~(0x80 >> i % 8));
+}
 
 #endif

@@ -143,7 +143,7 @@ static struct user *make(struct shard *s, int64_t key, struct slice id)
     return u;
 }
 
-/* Takes out what nobody has to know any more, the user too. */
+/* Takes out what no question has to know any more, the user too. */
 static void sweep(struct user *u)
 {
     bool gone = false;

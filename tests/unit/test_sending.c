@@ -1,5 +1,5 @@
 /* Questions that deliver, of drawn users, in drawn orders, against a model: what one answer has taken no other takes,
- * until nobody can have missed that it was recorded. And on several threads at once. */
+ * until no question can have missed that it was recorded. And on several threads at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

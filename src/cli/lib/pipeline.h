@@ -32,7 +32,7 @@ struct pipeline_how {
     /* After each connection, before anything else is said; NULL: nothing. ERR_LOADING: it is called again. */
     int (*meet)(void *arg, struct client *client, struct err *err);
     void *arg;
-    const char *label;         /* who tells on standard error that the server is away, or busy; NULL: nobody does */
+    const char *label; /* who tells on standard error that the server is away, or busy; NULL: that is not told */
     struct progress *progress; /* what is drawn there meanwhile, or NULL */
 };
 
