@@ -10,6 +10,12 @@ libunseen_a_SOURCES += \
 	src/cli/serve/check_config.c \
 	src/cli/cli.h \
 	src/cli/inspect/clock.c \
+	src/cli/doctor/doctor.c \
+	src/cli/doctor/doctor.h \
+	src/cli/doctor/doctor_bundle.c \
+	src/cli/doctor/doctor_folder.c \
+	src/cli/doctor/doctor_machine.c \
+	src/cli/doctor/doctor_service.c \
 	src/cli/transfer/export.c \
 	src/cli/transfer/export_file.c \
 	src/cli/transfer/export_file.h \
@@ -17,6 +23,8 @@ libunseen_a_SOURCES += \
 	src/cli/front/front.c \
 	src/cli/front/front_pass.c \
 	src/cli/front/front_pass.h \
+	src/cli/lib/config_json.c \
+	src/cli/lib/config_json.h \
 	src/cli/lib/data_folder.c \
 	src/cli/lib/data_folder.h \
 	src/cli/lib/help.c \

@@ -47,6 +47,32 @@ void versions_get(struct versions *out)
     snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
 }
 
+void versions_json(struct json *j)
+{
+    struct versions v;
+    versions_get(&v);
+    const char *modules = getenv("UNSEEN_MODULES");
+    json_text(j, "unseen", UNSEEN_VERSION);
+    json_text(j, "sqlite", v.sqlite);
+    json_text(j, "libuv", v.libuv);
+    json_text(j, "xxhash", v.xxhash);
+    json_text(j, "zstd", v.zstd);
+    json_text(j, v.http_name, v.http);
+    json_text(j, "jansson", v.jansson);
+    json_text(j, "libxcrypt", v.libxcrypt);
+    json_text(j, "hiredis", v.hiredis);
+    json_text(j, "nghttp2", v.nghttp2);
+    json_text(j, "openssl", v.openssl);
+    json_text(j, "libcurl", v.libcurl);
+    json_text(j, "librados", store_rados_version(modules));
+    json_text(j, "librdkafka", kafka_library_version(modules));
+    json_open(j, "stores", '[');
+    for (size_t i = 0; i < store_engines_count; i++) {
+        json_text(j, NULL, store_engines[i].name);
+    }
+    json_close(j, ']');
+}
+
 int cli_version(int argc, char **argv)
 {
     bool json = false;
@@ -74,25 +100,7 @@ int cli_version(int argc, char **argv)
     }
     struct json j = {.out = stdout};
     json_open(&j, NULL, '{');
-    json_text(&j, "unseen", UNSEEN_VERSION);
-    json_text(&j, "sqlite", v.sqlite);
-    json_text(&j, "libuv", v.libuv);
-    json_text(&j, "xxhash", v.xxhash);
-    json_text(&j, "zstd", v.zstd);
-    json_text(&j, v.http_name, v.http);
-    json_text(&j, "jansson", v.jansson);
-    json_text(&j, "libxcrypt", v.libxcrypt);
-    json_text(&j, "hiredis", v.hiredis);
-    json_text(&j, "nghttp2", v.nghttp2);
-    json_text(&j, "openssl", v.openssl);
-    json_text(&j, "libcurl", v.libcurl);
-    json_text(&j, "librados", librados);
-    json_text(&j, "librdkafka", librdkafka);
-    json_open(&j, "stores", '[');
-    for (size_t i = 0; i < store_engines_count; i++) {
-        json_text(&j, NULL, store_engines[i].name);
-    }
-    json_close(&j, ']');
+    versions_json(&j);
     json_close(&j, '}');
     return EXIT_GOOD;
 }

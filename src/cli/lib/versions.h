@@ -19,4 +19,8 @@ struct versions {
 
 void versions_get(struct versions *out);
 
+/* All of them, with those of the modules and the stores there are, as members of the open object. */
+struct json;
+void versions_json(struct json *j);
+
 #endif

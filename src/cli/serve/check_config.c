@@ -3,6 +3,7 @@
 
 #include "base/plural.h"
 #include "cli/cli.h"
+#include "cli/lib/config_json.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/serve/serve_config.h"
@@ -38,23 +39,6 @@ static void problem_found(void *arg, const char *problem)
     }
 }
 
-static bool is_changed(const struct config *cfg, const struct config *defaults, const struct config_option *option)
-{
-    char a[CONFIG_VALUE_TEXT], b[CONFIG_VALUE_TEXT];
-    config_text(cfg, option, a, sizeof a);
-    config_text(defaults, option, b, sizeof b);
-    return strcmp(a, b) != 0;
-}
-
-/* Where the value of an option came from. */
-static const char *origin_name(int origin)
-{
-    return origin > 0                      ? "file"
-           : origin == ORIGIN_ENVIRONMENT  ? "environment"
-           : origin == ORIGIN_COMMAND_LINE ? "command line"
-                                           : "default";
-}
-
 static void print_people(const struct config *cfg, const char *path)
 {
     char value[CONFIG_VALUE_TEXT];
@@ -65,14 +49,14 @@ static void print_people(const struct config *cfg, const char *path)
     table_begin(&t, "|option|value|from");
     for (size_t i = 0; i < config_options_count; i++) {
         const struct config_option *option = &config_options[i];
-        table_cell(&t, is_changed(cfg, &defaults, option) ? "*" : " ");
+        table_cell(&t, config_is_changed(cfg, &defaults, option) ? "*" : " ");
         table_cell(&t, "%s", option->name);
         config_text(cfg, option, value, sizeof value);
         table_cell(&t, "%s", value);
         if (cfg->origin[i] > 0) {
             table_cell(&t, "line %d", cfg->origin[i]);
         } else {
-            table_cell(&t, "%s", origin_name(cfg->origin[i]));
+            table_cell(&t, "%s", config_origin_name(cfg->origin[i]));
         }
     }
     table_end(&t, stdout);
@@ -80,27 +64,6 @@ static void print_people(const struct config *cfg, const char *path)
     if (cfg->kafka_properties[0] != '\0') {
         puts("Whether librdkafka takes the properties of [kafka], it says when the service starts.");
     }
-}
-
-static void print_json(struct json *j, const struct config *cfg)
-{
-    char value[CONFIG_VALUE_TEXT];
-    struct config defaults;
-    config_defaults(&defaults);
-    json_open(j, "options", '{');
-    for (size_t i = 0; i < config_options_count; i++) {
-        const struct config_option *option = &config_options[i];
-        json_open(j, option->name, '{');
-        config_text(cfg, option, value, sizeof value);
-        json_text(j, "value", value);
-        json_bool(j, "changed", is_changed(cfg, &defaults, option));
-        json_text(j, "from", origin_name(cfg->origin[i]));
-        if (cfg->origin[i] > 0) {
-            json_number(j, "line", cfg->origin[i]);
-        }
-        json_close(j, '}');
-    }
-    json_close(j, '}');
 }
 
 static int check_certificate(const struct config *cfg, struct err *err)
@@ -167,7 +130,7 @@ int cli_check_config(int argc, char **argv)
     if (json) {
         json_close(&j, ']');
         if (problems.n == 0) {
-            print_json(&j, &cfg);
+            config_json(&j, &cfg);
         }
         json_close(&j, '}');
     } else if (problems.n == 0) {

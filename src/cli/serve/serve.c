@@ -101,8 +101,7 @@ static void compare_memory(const struct config *cfg)
 {
     const char *from;
     int64_t limit = process_memory_limit("", &from);
-    int64_t sum =
-        cfg->staging_memory + cfg->request_memory + cfg->history_memory + cfg->pool_memory + cfg->session_memory;
+    int64_t sum = serve_config_memory(cfg);
     if (limit == 0 || sum <= limit) {
         return;
     }

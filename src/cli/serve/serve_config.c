@@ -60,16 +60,30 @@ int serve_config_read(const struct cli_options *options, const char *port, confi
     return rc == 0 && cfg->accounts[0] != '\0' ? account_file_read(cfg->accounts, accounts, err) : rc;
 }
 
+/* Besides those of clients. */
+static rlim_t other_files(const struct config *cfg)
+{
+    int64_t workers = cfg->workers > 0 ? cfg->workers : sysconf(_SC_NPROCESSORS_ONLN);
+    rlim_t files = (rlim_t)(FILES_SPARE + FILES_PER_WORKER * workers);
+    return files + (strcmp(cfg->http, "none") != 0 ? HTTP_FILES : 0);
+}
+
+uint64_t serve_config_files(const struct config *cfg)
+{
+    return (uint64_t)cfg->max_clients + other_files(cfg);
+}
+
+int64_t serve_config_memory(const struct config *cfg)
+{
+    return cfg->staging_memory + cfg->request_memory + cfg->history_memory + cfg->pool_memory + cfg->session_memory;
+}
+
 int serve_config_fit(struct serve_config *c, struct err *err)
 {
     struct config *cfg = &c->cfg;
     c->configured = *cfg;
     struct rlimit limit;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t workers = cfg->workers > 0 ? cfg->workers : cores;
-    rlim_t besides = (rlim_t)(FILES_SPARE + FILES_PER_WORKER * workers);
-    besides += strcmp(cfg->http, "none") != 0 ? HTTP_FILES : 0;
-    rlim_t need = (rlim_t)cfg->max_clients + besides;
+    rlim_t besides = other_files(cfg), need = (rlim_t)serve_config_files(cfg);
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
         return err_set(err, ERR_SYSTEM, "can't read the limit of open files: %s", strerror(errno));
     }

@@ -30,6 +30,10 @@ int serve_config_port(const char *port, struct err *err);
 int serve_config_read(const struct cli_options *options, const char *port, config_problem_fn *each, void *arg,
                       struct config *cfg, struct account_set **accounts, struct err *err);
 
+/* How many open files a server of this configuration needs, and how much memory its options allow. */
+uint64_t serve_config_files(const struct config *cfg);
+int64_t serve_config_memory(const struct config *cfg);
+
 /* Raises the limit of open files to what max_clients needs, or lowers max_clients to what the limit allows and logs
  * that. */
 int serve_config_fit(struct serve_config *c, struct err *err);
