@@ -8,3 +8,6 @@ endif
 
 # A folder, an export and a configuration of each release (release.py), which test_releases.py opens.
 EXTRA_DIST += tests/data/releases
+
+# What is answered to each field of each operation (test_fields.py).
+EXTRA_DIST += tests/data/fields
