@@ -23,6 +23,7 @@ subcommand_pages = \
 	man/unseen-rejoin.1 \
 	man/unseen-replica.1 \
 	man/unseen-serve.1 \
+	man/unseen-size.1 \
 	man/unseen-user.1 \
 	man/unseen-why.1
 

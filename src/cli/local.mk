@@ -43,6 +43,7 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
+	src/cli/inspect/size.c \
 	src/cli/rados/pool_advice.c \
 	src/cli/rados/pool_facts.c \
 	src/cli/rados/pool_facts.h \
@@ -73,6 +74,8 @@ libunseen_a_SOURCES += \
 	src/cli/lib/source_remote.c \
 	src/cli/lib/store_wait.c \
 	src/cli/lib/store_wait.h \
+	src/cli/lib/user_size.c \
+	src/cli/lib/user_size.h \
 	src/cli/inspect/user.c \
 	src/cli/lib/version.c \
 	src/cli/lib/versions.h \
