@@ -22,6 +22,7 @@
 #include "store/positions.h"
 
 enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, LACKS_TEXT = 64 };
+#define TRIED "promoted:tried" /* how often a promotion was tried */
 
 struct changer {
     struct replica *r;
@@ -362,11 +363,13 @@ static const char *what_lacks(const struct follower_state *f, char text[LACKS_TE
     return text;
 }
 
-/* One that takes nothing of its primary would not come level after that has stepped down either, and no node would take
- * writes. Before the primary is asked to. */
-static int refuse_unable(const struct follower_state *f, struct err *err)
+/* One that takes nothing of its primary would not come level after that has stepped down either; and one that refuses
+ * plays would take the place of one that may take them. Before the primary is asked to: else no node would take writes.
+ * Where the primary is away there is nothing to lose: a disk that is full is no reason to have none. */
+static int refuse_unable(struct store *store, const struct follower_state *f, struct err *err)
 {
     bool follows = f->doing == FOLLOWER_IN_STEP || f->doing == FOLLOWER_CATCHING_UP;
+    struct err why = {0};
     if (f->doing == FOLLOWER_LOST) {
         return err_set(err, ERR_INVALID,
                        "this node is lost, and lacks some of what its primary has: unseen clone makes it a replica "
@@ -379,7 +382,25 @@ static int refuse_unable(const struct follower_state *f, struct err *err)
             "FORCE, without what it lacks. Nothing was changed",
             f->problem);
     }
+    if (follows && store->ops->refusal(store, &why) < 0) {
+        return err_set(err, ERR_INVALID,
+                       "this node would refuse plays (%s): promote once that has ended, or with FORCE. Nothing was "
+                       "changed",
+                       why.text);
+    }
     return 0;
+}
+
+/* A node that can't write can't become the primary: found out before the old one steps down, also with FORCE. What is
+ * written is new each time: a transaction that changes nothing is none. */
+static int try_disk(struct store *store, struct err *err)
+{
+    int64_t before = 0;
+    (void)store->positions->find(store, slice_str(TRIED), &before); /* not found: the first time */
+    const struct store_position tried = {slice_str(TRIED), before + 1};
+    struct store_batch batch = {.positions = &tried, .n_positions = 1};
+    int rc = change_record(store, &batch, err);
+    return rc < 0 ? err_prefix(err, "nothing was changed, for this node can't write") : 0;
 }
 
 /* Brings here what the old primary has, if it answers. 0 also when it doesn't, and this one may be promoted all the
@@ -390,7 +411,7 @@ static int take_over(struct changer *c, struct change *ch, uint64_t term, struct
     struct err why = {0};
     char lacks[LACKS_TEXT];
     uint64_t last = 0;
-    if (!ch->force && refuse_unable(f, err) < 0) {
+    if ((!ch->force && refuse_unable(r->store, f, err) < 0) || try_disk(r->store, err) < 0) {
         return err->code;
     }
     int rc = ch->was[0] != '\0' ? ask_to_step_down(c, ch->was, term, &last, &why)

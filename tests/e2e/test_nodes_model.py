@@ -356,10 +356,10 @@ class Group(Nodes):
         self.hurry = True
         self.heal()
         self.restore()
-        self.supervise()
         for round in range(40):
+            self.supervise()  # a promotion of a folder has stopped the others
             leader = self.leader()
-            if self.look(leader)["role"] != b"primary":
+            if (self.look(leader) or {}).get("role") != b"primary":
                 self.find_a_leader()
                 continue
             if not any([self.operate(server) for server in self.nodes]) and leader is self.leader() and \

@@ -526,6 +526,37 @@ def test_nothing_is_absent_while_the_old_one_rejoins(pair, killed):  # noqa: F81
         assert c.command("SEEN", "u", "new", "old") == [1, 0]
 
 
+def test_a_full_disk_keeps_no_node_from_leading(pair):  # noqa: F811
+    """It doesn't take the place of one that takes plays, unless that is forced: then it leads, takes forgets, and plays
+    as soon as min_free says so, on a clock that stands still."""
+    primary, replica, _ = pair(clock=START)
+    reload(replica, min_free="16TiB")
+    done = run("promote", "--to", address(replica), check=False)
+    assert done.returncode == 1 and b"Nothing was changed" in done.stderr and b"min_free" in done.stderr, done
+    assert say(primary, "PLAYED", "u", "a") == 1 and status(primary)["role"] == b"primary"
+    assert say(primary, "FORGET", "u") == 1
+    reload(replica, min_free="0")
+    level(primary, replica)
+    reload(replica, min_free="16TiB")
+    run("promote", "--to", address(replica), "--force")
+    assert status(replica)["role"] == b"primary" and "lossless=1" in replica.log()
+    assert "nothing is kept for the old primary" not in replica.log()
+    assert say(replica, "FORGET", "first") == 1
+    with pytest.raises(RespError, match="min_free"):
+        say(replica, "PLAYED", "u", "a")
+    reload(replica, min_free="0")
+    assert say(replica, "PLAYED", "u", "a") == 1
+
+
+def test_one_with_a_full_disk_leads_when_its_primary_is_gone(pair):  # noqa: F811
+    primary, replica, _ = pair(clock=START)
+    reload(replica, min_free="16TiB")
+    primary.kill()
+    wait_doing(replica, "connecting")
+    run("promote", "--to", address(replica))
+    assert status(replica)["role"] == b"primary"
+
+
 @pytest.mark.parametrize("why", ["lost", "full"])
 def test_one_that_takes_nothing_does_not_stop_its_primary(pair, why):  # noqa: F811
     """It is refused before the primary is asked to step down: else neither would take writes."""

@@ -193,12 +193,15 @@ static void on_change(struct change *change)
     change_tell(change->owner);
 }
 
+static char why[320]; /* of the last one */
+
 static int carry_out_above(struct node *x, enum change_kind kind, uint64_t node, uint64_t above)
 {
     struct change_wait w = CHANGE_WAIT_INIT;
     struct change change = {.kind = kind, .node = node, .above = above, .force = true, .done = on_change, .owner = &w};
     changer_put(x->r.changer, &change);
     change_wait(&w);
+    snprintf(why, sizeof why, "%s", change.err.text);
     return change.err.code;
 }
 
@@ -272,13 +275,16 @@ static int open_reader(struct store *store, struct store_reader **reader, struct
     return real->reader_open(store, reader, err);
 }
 
-/* A promotion ends the following before it can fail; then that goes on, and if it can't, is tried again. */
+/* A promotion writes before it asks the old primary to step down: what fails then has changed nothing. It ends the
+ * following before it can fail again; then that goes on, and if it can't, is tried again. */
 static void not_promoted_it_follows(void **state)
 {
     struct node x = {.f = *state};
     struct err err = {0};
     char address[NODE_ADDRESS_TEXT];
+    struct peers peers = {.n = 0};
     int listener = listen_here(address);
+    assert_int_equal(note(x.f, &peers, OLD, address, 0), 0); /* so that the promotion is all that writes */
     real = x.f->store->ops;
     struct store_ops ops = *real;
     ops.reader_open = open_reader;
@@ -288,11 +294,20 @@ static void not_promoted_it_follows(void **state)
     assert_int_equal(follower_start(&x.r, &x.r.follower, &err), 0);
     assert_int_equal(changer_start(x.r.changer, &err), 0);
     await_connection(listener);
+    rule(VFS_SYNC, "staging.db", 1, true, VFS_EIO);
+    assert_int_equal(carry_out(&x, CHANGE_PROMOTE, 0), ERR_IO);
+    vfs_fault_heal();
+    assert_non_null(strstr(why, "nothing was changed"));
+    advance(x.f, HOUR_MS);
     for (int readers = 0; readers < 3; readers++) {
-        rule(VFS_WRITE | VFS_SYNC, "staging.db", 1, true, VFS_EIO);
+        struct store_node now;
+        role_look(x.dedup.role, &now);
+        assert_int_equal(role_meet(x.dedup.role, now.term + 1, OLD, address, &err), 1);
+        rule(VFS_SYNC, "staging.db", 2, true, VFS_EIO);
         atomic_store(&no_readers, readers);
-        assert_true(carry_out(&x, CHANGE_PROMOTE, 0) < 0);
+        assert_int_equal(carry_out(&x, CHANGE_PROMOTE, 0), ERR_IO);
         vfs_fault_heal();
+        assert_null(strstr(why, "nothing was changed"));
         assert_false(role_is_primary(x.dedup.role));
         await_connection(listener);
         assert_int_equal(atomic_load(&no_readers), 0);

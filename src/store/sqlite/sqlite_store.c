@@ -419,6 +419,7 @@ int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_optio
         .memos = &sqlite_memos_ops,
     };
     s->cfg = cfg;
+    s->disk_free = -1;
     if (options != NULL) {
         s->vfs = options->vfs;
         built_ms = options->built_ms != 0 ? options->built_ms : built_ms;

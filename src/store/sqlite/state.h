@@ -154,7 +154,7 @@ struct sqlite_store {
 
     struct clock_published clock;
 
-    _Atomic bool disk_low;           /* less than min_free is left */
+    _Atomic int64_t disk_free;       /* bytes, when it was looked at last; -1: not known */
     _Atomic bool loading;            /* a bulk load is under way */
     _Atomic bool recovering;         /* rows of the last run are not read yet */
     _Atomic uint64_t claimed_bytes;  /* of memory that closed slots may come to take with those, about */

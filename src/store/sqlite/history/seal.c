@@ -252,7 +252,7 @@ static int seal_month(struct sqlite_store *s, const struct stored_month *m, stru
 int seal_step(struct sqlite_store *s, struct err *err)
 {
     int64_t now = store_believed(s);
-    if (store_clock_doubted(s) || !config_in_sweep_window(config_now(s->cfg), now) || atomic_load(&s->disk_low) ||
+    if (store_clock_doubted(s) || !config_in_sweep_window(config_now(s->cfg), now) || stager_disk_is_low(s) ||
         atomic_load(&s->loading)) {
         return 0;
     }

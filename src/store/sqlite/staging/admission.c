@@ -52,9 +52,15 @@ void stager_look_at_memory(struct sqlite_store *s, bool tell_anew)
              "limit=%" PRIu64 " cause=%s", limit, log_quote_str(block));
 }
 
+bool stager_disk_is_low(struct sqlite_store *s)
+{
+    int64_t free_bytes = atomic_load(&s->disk_free);
+    return free_bytes >= 0 && free_bytes < config_now(s->cfg)->min_free;
+}
+
 int stager_disk_room(struct sqlite_store *s, struct err *err)
 {
-    if (!atomic_load(&s->disk_low)) {
+    if (!stager_disk_is_low(s)) {
         return 0;
     }
     return err_set(err, ERR_FULL, "less than min_free (%" PRId64 " MiB) is left on the disk of %s",
@@ -64,13 +70,13 @@ int stager_disk_room(struct sqlite_store *s, struct err *err)
 void stager_look_at_disk(struct sqlite_store *s)
 {
     int64_t free_bytes = folder_free_bytes(s->folder);
-    int64_t min_free = config_now(s->cfg)->min_free;
-    bool low = free_bytes >= 0 && free_bytes < min_free;
-    if (low != atomic_load(&s->disk_low)) {
-        atomic_store(&s->disk_low, low);
+    atomic_store(&s->disk_free, free_bytes);
+    bool low = stager_disk_is_low(s);
+    if (low != s->stager.told_disk_low) {
+        s->stager.told_disk_low = low;
         if (low) {
             log_error("disk nearly full, plays are refused", "free=%" PRId64 " min_free=%" PRId64, free_bytes,
-                      min_free);
+                      config_now(s->cfg)->min_free);
         } else {
             log_info("disk has room again", "free=%" PRId64, free_bytes);
         }
@@ -94,6 +100,9 @@ static int check_fits(struct sqlite_store *s, struct store_batch *batch, uint64_
 
 int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t rows_before)
 {
+    if (batch->events == 0) { /* positions: they take no memory, and next to no room */
+        return position_set_admit(s->positions, batch);
+    }
     if (stager_disk_room(s, &batch->err) < 0) {
         COUNT(s, full_refusals, 1);
         return batch->err.code;

@@ -299,7 +299,7 @@ void stager_gather(struct stager *st)
 static void extend_wal(struct sqlite_store *s)
 {
     struct err err = {0};
-    if (!atomic_load(&s->disk_low) && db_extend_wal(&s->stager.db, WAL_STEP_BYTES, &err) < 0) {
+    if (!stager_disk_is_low(s) && db_extend_wal(&s->stager.db, WAL_STEP_BYTES, &err) < 0) {
         log_warn("WAL not extended", "error=%s", log_quote_str(err.text));
     }
 }

@@ -80,6 +80,7 @@ struct stager {
     bool pool_parts_left;       /* some may be that belong to no pool: after a start, or an error */
     int64_t room_retry_mono_ms; /* after the open slot got no further tables: not before */
     struct log_limit commit_log;
+    bool told_disk_low;
 };
 
 /* recover.c. At start, before threads: which slots have rows; they are CLOSED and have no index yet. highest: the row
@@ -143,12 +144,15 @@ void stager_undo_ended(struct sqlite_store *s, bool committed); /* that transact
 void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
 
 /* admission.c. Whether the batch may be written now, behind so many rows of its group. 0: yes, 1: it must wait, or
- * an error that refuses it. */
+ * an error that refuses it. One of positions alone needs neither memory nor min_free: a node that takes no plays may
+ * still change its role. */
 int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t rows_before);
 /* tell_anew: what holds things up is looked at again, if writes are refused. */
 void stager_look_at_memory(struct sqlite_store *s, bool tell_anew);
 void stager_look_at_disk(struct sqlite_store *s);
-/* ERR_FULL when the disk has less than min_free. Any thread. */
+/* Whether the disk had less than min_free when it was looked at; min_free itself holds as soon as it is changed. Any
+ * thread; and ERR_FULL then. */
+bool stager_disk_is_low(struct sqlite_store *s);
 int stager_disk_room(struct sqlite_store *s, struct err *err);
 
 /* blocked.c: why no slot gets free, in words. Any thread. */
