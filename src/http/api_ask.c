@@ -1,9 +1,7 @@
 /* POST /v1/unseen, /v1/unseen/{user}, /v1/why, GET /v1/users/{user}: questions; GET /v1/seed, for those who ask with
  * hashes. */
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "base/hash.h"
 #include "dedup/pools.h"
@@ -46,18 +44,6 @@ static void tell_unseen(struct http_request *rq, const struct request *asked)
     buf_add(&rq->out, "}\n", 2);
 }
 
-bool question_read_form(struct http_request *rq, struct slice reply, enum question_form *form)
-{
-    for (*form = FORM_ITEMS; *form < QUESTION_FORMS; (*form)++) {
-        if (reply.data == NULL || slice_eq(reply, slice_str(question_forms[*form]))) {
-            return true;
-        }
-    }
-    http_problem(rq, 400, "bad-request", "reply is \"%.*s\", expected \"items\", \"indexes\" or \"bitmap\"",
-                 (int)(reply.len < 100 ? reply.len : 100), reply.data);
-    return false;
-}
-
 size_t question_answer_max(enum question_form form, size_t n, size_t id_bytes)
 {
     enum { ESCAPED = 6 }; /* bytes of JSON that a byte of text may take */
@@ -92,122 +78,39 @@ static bool may_list(struct http_request *rq, const struct request *asked)
     return false;
 }
 
-/* Of items or of pools, whose lists share one place. */
-bool question_take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
-                              bool has_items, const struct json_ids *pools, bool has_pools)
+bool question_has_candidates(struct http_request *rq, const struct request *asked)
 {
-    if (has_items == has_pools) {
+    bool items = asked->n > 0, pools = asked->n_pools > 0;
+    if (items == pools) {
         http_problem(rq, 400, "bad-request",
-                     has_items ? "items and pools are both given, expected one of them"
-                               : "the field items is missing, expected it or pools");
-        return false;
+                     items ? "items and pools are both given, expected one of them"
+                           : "the field items is missing, expected it or pools");
     }
-    asked->items = items->items;
-    asked->n = items->n;
-    asked->pools = pools->items;
-    asked->n_pools = pools->n;
-    return true;
+    return items != pools;
 }
 
 enum http_outcome post_unseen(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_QUESTION};
-    struct slice reply = {0};
-    struct json_ids ids = {0}, pools = {0};
-    bool has_items = false, has_pools = false;
-    const struct json_field fields[] = {
-        {"user", true, .id = &asked.user},
-        {"items", false, .ids = &ids, .given = &has_items},
-        {"pools", false, .ids = &pools, .given = &has_pools},
-        {"pool_version", false, .id = &asked.version},
-        {"session", false, .id = &asked.session},
-        {"reply", false, .id = &reply},
-        {"limit", false, .number = &asked.limit, .given = &asked.has_limit},
-        {"deliver", false, .flag = &asked.deliver},
-        {0},
-    };
-    if (!json_read(rq, fields)) {
+    struct asked asked = {.rq = {.kind = REQUEST_QUESTION}};
+    if (!json_read(rq, OF_FILTER, &asked) || !question_has_candidates(rq, &asked.rq) ||
+        (asked.rq.n_pools > 0 && !may_list(rq, &asked.rq))) {
         return HTTP_DONE;
     }
-    enum http_outcome outcome = HTTP_DONE;
-    if (question_read_form(rq, reply, &asked.form) &&
-        question_take_candidates(rq, &asked, &ids, has_items, &pools, has_pools) &&
-        (!has_pools || may_list(rq, &asked))) {
-        outcome = http_submit(rq, &asked, OP_FILTER, tell_unseen);
-    }
-    return outcome;
+    return http_submit(rq, &asked.rq, OP_FILTER, tell_unseen);
 }
 
 /* --- hashes --- */
 
-/* As limit of the body of a question: the service says what is wrong with it. */
-static bool read_limit(struct http_request *rq, struct slice value, struct request *asked)
-{
-    char text[24] = "", *end = text;
-    if (value.len > 0 && value.len < sizeof text) {
-        memcpy(text, value.data, value.len);
-        errno = 0;
-        asked->limit = strtoll(text, &end, 10);
-    }
-    asked->has_limit = end != text && *end == '\0' && errno == 0;
-    if (!asked->has_limit) {
-        http_problem(rq, 400, "bad-request", "limit is '%.*s', expected a whole number",
-                     (int)(value.len < 64 ? value.len : 64), value.data);
-    }
-    return asked->has_limit;
-}
-
-static bool read_flag(struct http_request *rq, struct slice value, bool *flag)
-{
-    *flag = slice_eq(value, slice_str("true"));
-    if (!*flag && !slice_eq(value, slice_str("false"))) {
-        http_problem(rq, 400, "bad-request", "deliver is '%.*s', expected true or false",
-                     (int)(value.len < 64 ? value.len : 64), value.data);
-        return false;
-    }
-    return true;
-}
-
-/* ?seed=1a2b3c4d&reply=indexes&limit=10. A session and deliver are read as well, for the service to refuse. */
-static bool read_hash_options(struct http_request *rq, struct request *asked)
-{
-    struct slice name, value;
-    size_t at = 0;
-    bool good = true;
-    int code = 0;
-    while (good && (code = http_argument(rq, &at, &name, &value)) > 0) {
-        if (slice_eq(name, slice_str("seed"))) {
-            asked->seed = value;
-        } else if (slice_eq(name, slice_str("reply"))) {
-            good = question_read_form(rq, value, &asked->form);
-        } else if (slice_eq(name, slice_str("limit"))) {
-            good = read_limit(rq, value, asked);
-        } else if (slice_eq(name, slice_str("session"))) {
-            asked->session = value;
-        } else if (slice_eq(name, slice_str("deliver"))) {
-            good = read_flag(rq, value, &asked->deliver);
-        } else {
-            http_problem(rq, 400, "bad-request", "unknown argument '%.*s', expected seed, reply and limit",
-                         (int)(name.len < 64 ? name.len : 64), name.data);
-            good = false;
-        }
-    }
-    if (code < 0) {
-        http_problem(rq, 400, "bad-request", "the query holds a %% without two hex digits behind it");
-    }
-    return good && code == 0;
-}
-
 /* The user stands in the path, so it may be any bytes; the body is the hashes. */
 enum http_outcome post_hashes(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_QUESTION,
-                            .form = FORM_BITMAP,
-                            .user = rq->param,
-                            .hashed = true,
-                            .items = &rq->body,
-                            .n = rq->body.len / HASH_BYTES};
-    return read_hash_options(rq, &asked) ? http_submit(rq, &asked, OP_FILTER, tell_unseen) : HTTP_DONE;
+    struct asked asked = {.rq = {.kind = REQUEST_QUESTION,
+                                 .form = FORM_BITMAP,
+                                 .user = rq->param,
+                                 .hashed = true,
+                                 .items = &rq->body,
+                                 .n = rq->body.len / HASH_BYTES}};
+    return json_read_query(rq, OF_HASHES, &asked) ? http_submit(rq, &asked.rq, OP_FILTER, tell_unseen) : HTTP_DONE;
 }
 
 enum http_outcome get_seed(struct http_request *rq)
@@ -235,15 +138,8 @@ static void tell_why(struct http_request *rq, const struct request *asked)
 
 enum http_outcome post_why(struct http_request *rq)
 {
-    struct slice item = {0};
-    struct request asked = {.kind = REQUEST_WHY, .items = &item, .n = 1};
-    const struct json_field fields[] = {
-        {"user", true, .id = &asked.user}, {"item", true, .id = &item}, {"session", false, .id = &asked.session}, {0}};
-    if (!json_read(rq, fields)) {
-        return HTTP_DONE;
-    }
-    enum http_outcome outcome = http_submit(rq, &asked, OP_WHY, tell_why);
-    return outcome;
+    struct asked asked = {.rq = {.kind = REQUEST_WHY, .items = &asked.item, .n = 1}};
+    return json_read(rq, OF_WHY, &asked) ? http_submit(rq, &asked.rq, OP_WHY, tell_why) : HTTP_DONE;
 }
 
 static json_t *tell_month(const struct history_month *m)

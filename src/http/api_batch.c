@@ -164,12 +164,12 @@ static bool begin(struct http_request *rq, struct batch *b)
     return true;
 }
 
-static enum http_outcome ask(struct http_request *rq, struct request *asked, const struct json_ids *users)
+static enum http_outcome ask(struct http_request *rq, struct request *asked, const struct slice *users, size_t n_users)
 {
     struct conn *c = &rq->conn->conn;
     struct batch *b;
     asked->account = rq->account;
-    switch (batch_new(c, asked, users->items, users->n, &ops, rq, &b)) {
+    switch (batch_new(c, asked, users, n_users, &ops, rq, &b)) {
     case REQUEST_LATE:
         break;
     case REQUEST_ANSWERED:
@@ -188,28 +188,9 @@ static enum http_outcome ask(struct http_request *rq, struct request *asked, con
 
 enum http_outcome post_unseen_batch(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_QUESTION};
-    struct slice reply = {0};
-    struct json_ids users = {0}, ids = {0}, pools = {0};
-    bool has_items = false, has_pools = false;
-    const struct json_field fields[] = {
-        {"users", true, .ids = &users, .place = ITEMS_MAX, .most = BATCH_USERS_MAX},
-        {"items", false, .ids = &ids, .given = &has_items},
-        {"pools", false, .ids = &pools, .given = &has_pools},
-        {"pool_version", false, .id = &asked.version},
-        {"reply", false, .id = &reply},
-        {"limit", false, .number = &asked.limit, .given = &asked.has_limit},
-        {"deliver", false, .flag = &asked.deliver, .unlisted = true},
-        {"session", false, .id = &asked.session, .unlisted = true},
-        {0},
-    };
-    if (!json_read(rq, fields)) {
+    struct asked asked = {.rq = {.kind = REQUEST_QUESTION}};
+    if (!json_read(rq, OF_FILTER_MANY, &asked) || !question_has_candidates(rq, &asked.rq)) {
         return HTTP_DONE;
     }
-    enum http_outcome outcome = HTTP_DONE;
-    if (question_read_form(rq, reply, &asked.form) &&
-        question_take_candidates(rq, &asked, &ids, has_items, &pools, has_pools)) {
-        outcome = ask(rq, &asked, &users);
-    }
-    return outcome;
+    return ask(rq, &asked.rq, asked.users, asked.n_users);
 }

@@ -25,40 +25,33 @@ static void tell_dropped(struct http_request *rq, const struct request *asked)
     buf_addf(&rq->out, "{\"dropped\":%" PRId64 "}\n", asked->count);
 }
 
-enum http_outcome put_pool(struct http_request *rq)
+/* {"items": [...]}; with POST {"rename": "hot"} gives it another name instead. */
+static enum http_outcome change(struct http_request *rq, unsigned of, enum request_kind kind)
 {
-    struct json_ids ids = {0};
-    const struct json_field fields[] = {{"items", true, .ids = &ids}, {0}};
-    if (!json_read(rq, fields)) {
+    struct asked asked = {.rq = {.kind = kind, .pools = asked.names, .n_pools = 1}, .names = {rq->param}};
+    if (!json_read(rq, of, &asked)) {
         return HTTP_DONE;
     }
-    const struct request asked = {
-        .kind = REQUEST_POOL_SET, .pools = &rq->param, .n_pools = 1, .items = ids.items, .n = ids.n};
-    enum http_outcome outcome = http_submit(rq, &asked, OP_OTHER, tell_changed);
-    return outcome;
+    bool renames = asked.names[1].data != NULL, adds = asked.rq.n > 0;
+    if (renames == adds) {
+        return http_problem(rq, 400, "bad-request", "items and rename are %s given, expected one of them",
+                            adds ? "both" : "not");
+    }
+    if (renames) {
+        asked.rq.kind = REQUEST_POOL_RENAME;
+        asked.rq.n_pools = 2;
+    }
+    return http_submit(rq, &asked.rq, OP_OTHER, tell_changed);
 }
 
-/* {"items": [...]} adds them, {"rename": "hot"} gives it another name. */
+enum http_outcome put_pool(struct http_request *rq)
+{
+    return change(rq, OF_POOL_SET, REQUEST_POOL_SET);
+}
+
 enum http_outcome post_pool(struct http_request *rq)
 {
-    struct json_ids ids = {0};
-    struct slice names[2] = {rq->param, {0}};
-    bool renames = false, adds = false;
-    const struct json_field fields[] = {
-        {"items", false, .ids = &ids, .given = &adds}, {"rename", false, .id = &names[1], .given = &renames}, {0}};
-    if (!json_read(rq, fields)) {
-        return HTTP_DONE;
-    }
-    const struct request asked = {.kind = renames ? REQUEST_POOL_RENAME : REQUEST_POOL_ADD,
-                                  .pools = names,
-                                  .n_pools = renames ? 2 : 1,
-                                  .items = ids.items,
-                                  .n = ids.n};
-    enum http_outcome outcome =
-        renames == adds ? http_problem(rq, 400, "bad-request", "items and rename are %s given, expected one of them",
-                                       adds ? "both" : "not")
-                        : http_submit(rq, &asked, OP_OTHER, tell_changed);
-    return outcome;
+    return change(rq, OF_POOL_POST, REQUEST_POOL_ADD);
 }
 
 enum http_outcome delete_pool(struct http_request *rq)

@@ -24,54 +24,34 @@ static void tell_forgotten(struct http_request *rq, const struct request *asked)
     buf_addf(&rq->out, "{\"forgotten\":%" PRId64 "}\n", asked->count);
 }
 
-/* Reads the body and submits it; the request's items are the field `ids`. */
-static enum http_outcome submit(struct http_request *rq, struct request *asked, const struct json_field *fields,
-                                const struct json_ids *ids, enum op op, http_tell *tell)
+/* Reads the body and submits it. */
+static enum http_outcome submit(struct http_request *rq, unsigned of, enum request_kind kind, enum op op,
+                                http_tell *tell)
 {
-    if (!json_read(rq, fields)) {
-        return HTTP_DONE;
-    }
-    asked->items = ids->items;
-    asked->n = ids->n;
-    enum http_outcome outcome = http_submit(rq, asked, asked->has_at ? OP_PLAYEDAT : op, tell);
-    return outcome;
+    struct asked asked = {.rq = {.kind = kind}};
+    return json_read(rq, of, &asked) ? http_submit(rq, &asked.rq, asked.rq.has_at ? OP_PLAYEDAT : op, tell) : HTTP_DONE;
 }
 
 enum http_outcome post_played(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_PLAY};
-    struct json_ids ids = {0};
-    const struct json_field fields[] = {{"user", true, .id = &asked.user},
-                                        {"items", true, .ids = &ids},
-                                        {"at", false, .number = &asked.at_ms, .given = &asked.has_at},
-                                        {0}};
-    return submit(rq, &asked, fields, &ids, OP_PLAYED, tell_recorded);
+    return submit(rq, OF_PLAYED, REQUEST_PLAY, OP_PLAYED, tell_recorded);
 }
 
 enum http_outcome post_delivered(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_DELIVERY};
-    struct json_ids ids = {0};
-    const struct json_field fields[] = {{"user", true, .id = &asked.user}, {"items", true, .ids = &ids}, {0}};
-    return submit(rq, &asked, fields, &ids, OP_DELIVERED, tell_recorded);
+    return submit(rq, OF_DELIVERED, REQUEST_DELIVERY, OP_DELIVERED, tell_recorded);
 }
 
 /* Ids are strings, as the items of /v1/unseen are. */
 enum http_outcome post_block(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_BLOCK};
-    struct json_ids ids = {0};
-    const struct json_field fields[] = {{"session", true, .id = &asked.session}, {"ids", true, .ids = &ids}, {0}};
-    return submit(rq, &asked, fields, &ids, OP_BLOCK, tell_blocked);
+    return submit(rq, OF_BLOCK, REQUEST_BLOCK, OP_BLOCK, tell_blocked);
 }
 
 /* Without ids it ends the session. */
 enum http_outcome post_unblock(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_UNBLOCK};
-    struct json_ids ids = {0};
-    const struct json_field fields[] = {{"session", true, .id = &asked.session}, {"ids", false, .ids = &ids}, {0}};
-    return submit(rq, &asked, fields, &ids, OP_UNBLOCK, tell_unblocked);
+    return submit(rq, OF_UNBLOCK, REQUEST_UNBLOCK, OP_UNBLOCK, tell_unblocked);
 }
 
 /* ?item=a&item=b */

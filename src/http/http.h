@@ -82,7 +82,7 @@ struct http_request {
     struct worker_pool *pool;  /* counters, uptime */
     const struct dedup *dedup; /* NULL while the store recovers */
     struct asker *asker;       /* this thread's */
-    struct slice *items;       /* scratch for JSON_SLICES, until the handler returns */
+    struct slice *items;       /* scratch for FIELDS_SLICES, until the handler returns */
 
     /* The answer. */
     unsigned status;  /* 200 unless set */

@@ -8,7 +8,7 @@
 #include "base/json_scan.h"
 #include "base/text.h"
 
-enum { LIST_TEXT = 160, SHOWN = 100, NUMBER_TEXT = 24 };
+enum { LIST_TEXT = 160, SHOWN = 100, SHOWN_ARGUMENT = 64, NUMBER_TEXT = 24 };
 
 static int append(const char *bytes, size_t len, void *out)
 {
@@ -131,18 +131,6 @@ static const char *type_name(const struct json_scan *j)
     }
 }
 
-/* "user, items and at" */
-static const char *list(const struct json_field *fields, char out[LIST_TEXT])
-{
-    size_t len = 0;
-    out[0] = '\0';
-    for (const struct json_field *f = fields; f->name != NULL && !f->unlisted && len < LIST_TEXT; f++) {
-        const char *between = f == fields ? "" : f[1].name == NULL || f[1].unlisted ? " and " : ", ";
-        len += (size_t)snprintf(out + len, LIST_TEXT - len, "%s%s", between, f->name);
-    }
-    return out;
-}
-
 static bool no_json(struct http_request *rq, const char *why)
 {
     http_problem(rq, 400, "bad-json", "the body is no JSON: %s", why);
@@ -166,9 +154,9 @@ static void next_element(struct json_scan *j)
 }
 
 /* All are counted, also those that there is no place for, and the first that is no string is named. */
-static bool read_ids(struct http_request *rq, const struct json_field *field, struct json_scan *j)
+static bool read_ids(struct http_request *rq, const struct field *field, struct json_scan *j, struct asked *asked)
 {
-    struct slice *items = rq->items + field->place;
+    struct slice *items = rq->items + field->room;
     size_t most = field->most > 0 ? field->most : ITEMS_MAX, n = 0, wrong_at = 0;
     const char *wrong = NULL;
     if (!json_scan_next_is(j, '[')) {
@@ -197,11 +185,12 @@ static bool read_ids(struct http_request *rq, const struct json_field *field, st
         snprintf(where, sizeof where, "%s[%zu]", field->name, wrong_at);
         return bad_type(rq, where, wrong, "a string");
     }
-    *field->ids = (struct json_ids){items, n};
+    *(const struct slice **)field_at(field, asked) = items;
+    *(size_t *)field_given(field, asked) = n;
     return true;
 }
 
-static bool read_number(struct http_request *rq, const struct json_field *field, struct json_scan *j)
+static bool read_number(struct http_request *rq, const struct field *field, struct json_scan *j, struct asked *asked)
 {
     struct json_scan begin = *j;
     char text[NUMBER_TEXT] = "";
@@ -213,73 +202,102 @@ static bool read_number(struct http_request *rq, const struct json_field *field,
     errno = 0;
     if (digits.len < sizeof text) {
         memcpy(text, digits.data, digits.len);
-        *field->number = strtoll(text, NULL, 10);
+        *(int64_t *)field_at(field, asked) = strtoll(text, NULL, 10);
     }
     if (digits.len >= sizeof text || errno != 0) {
         http_problem(rq, 400, "bad-json", "%s is %.*s, a too big integer", field->name,
                      (int)(digits.len < SHOWN ? digits.len : SHOWN), digits.data);
         return false;
     }
+    *(bool *)field_given(field, asked) = true;
     return true;
 }
 
-static bool read_field(struct http_request *rq, const struct json_field *field, struct json_scan *j)
+static bool set_form(struct http_request *rq, const struct field *field, struct slice text, struct asked *asked)
 {
-    if (field->given != NULL) {
-        *field->given = true;
+    if (!fields_form(text, field_at(field, asked))) {
+        http_problem(rq, 400, "bad-request", "%s is \"%.*s\", expected \"items\", \"indexes\" or \"bitmap\"",
+                     field->name, (int)(text.len < SHOWN ? text.len : SHOWN), text.data);
+        return false;
     }
-    if (field->ids != NULL) {
-        return read_ids(rq, field, j);
+    return true;
+}
+
+static bool read_text(struct http_request *rq, const struct field *field, struct json_scan *j, struct asked *asked)
+{
+    struct slice text;
+    if (!json_scan_next_is(j, '"')) {
+        return bad_type(rq, field->name, type_name(j), "a string");
     }
-    if (field->number != NULL) {
-        return read_number(rq, field, j);
+    if (json_scan_string(j, &text) < 0) {
+        return no_json(rq, j->err->text);
     }
-    if (field->id != NULL) {
-        if (!json_scan_next_is(j, '"')) {
-            return bad_type(rq, field->name, type_name(j), "a string");
-        }
-        return json_scan_string(j, field->id) == 0 || no_json(rq, j->err->text);
+    if (field->type == FIELD_FORM) {
+        return set_form(rq, field, text, asked);
     }
-    *field->flag = json_scan_next_is(j, 't');
-    return json_scan_word(j, "true") || json_scan_word(j, "false") ||
-           bad_type(rq, field->name, type_name(j), "true or false");
+    *(struct slice *)field_at(field, asked) = text;
+    return true;
+}
+
+static bool read_field(struct http_request *rq, const struct field *field, struct json_scan *j, struct asked *asked)
+{
+    switch (field->type) {
+    case FIELD_IDS:
+    case FIELD_TEXTS:
+        return read_ids(rq, field, j, asked);
+    case FIELD_NUMBER:
+        return read_number(rq, field, j, asked);
+    case FIELD_FLAG:
+        *(bool *)field_at(field, asked) = json_scan_next_is(j, 't');
+        return json_scan_word(j, "true") || json_scan_word(j, "false") ||
+               bad_type(rq, field->name, type_name(j), "true or false");
+    default:
+        return read_text(rq, field, j, asked);
+    }
+}
+
+static const struct field *find(unsigned of, struct slice name)
+{
+    const struct field *f = request_fields;
+    while (f->name != NULL && ((f->http & of) == 0 || !slice_eq(slice_str(f->name), name))) {
+        f++;
+    }
+    return f->name != NULL ? f : NULL;
 }
 
 /* at is on the brace; the body was checked. */
-static bool read_fields(struct http_request *rq, const struct json_field *fields, struct json_scan *j)
+static bool read_fields(struct http_request *rq, unsigned of, struct json_scan *j, struct asked *asked)
 {
-    char names[LIST_TEXT];
-    unsigned given = 0; /* bits of fields */
+    char names[FIELDS_TEXT];
+    uint64_t given = 0; /* bits of rows */
     j->at++;
     json_scan_skip_space(j);
     while (!json_scan_next_is(j, '}')) {
         struct slice key;
-        unsigned i = 0;
         if (json_scan_key(j, &key) < 0) {
             return no_json(rq, j->err->text);
         }
-        while (fields[i].name != NULL && !slice_eq(slice_str(fields[i].name), key)) {
-            i++;
-        }
-        if (fields[i].name == NULL) {
+        const struct field *field = find(of, key);
+        if (field == NULL) {
             http_problem(rq, 400, "bad-request", "unknown field \"%.*s\", expected %s",
-                         (int)(key.len < SHOWN ? key.len : SHOWN), key.data, list(fields, names));
+                         (int)(key.len < SHOWN ? key.len : SHOWN), key.data, fields_expected(of, names));
             return false;
         }
-        if ((given & 1u << i) != 0) {
-            http_problem(rq, 400, "bad-json", "the field %s is given twice, a duplicate", fields[i].name);
+        uint64_t bit = (uint64_t)1 << (field - request_fields);
+        if ((given & bit) != 0) {
+            http_problem(rq, 400, "bad-json", "the field %s is given twice, a duplicate", field->name);
             return false;
         }
-        given |= 1u << i;
-        if (!read_field(rq, &fields[i], j)) {
+        given |= bit;
+        if (!read_field(rq, field, j, asked)) {
             return false;
         }
         next_element(j);
     }
-    for (unsigned i = 0; fields[i].name != NULL; i++) {
-        if (fields[i].needed && (given & 1u << i) == 0) {
-            http_problem(rq, 400, "bad-request", "the field %s is missing, expected %s", fields[i].name,
-                         list(fields, names));
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        if ((f->http & f->needed & of) != 0 && (given & (uint64_t)1 << (f - request_fields)) == 0) {
+            http_problem(rq, 400, "bad-request", "the field %s is missing, expected %s", f->name,
+                         fields_expected(of, names));
             return false;
         }
     }
@@ -309,9 +327,9 @@ static int check(struct json_scan *j)
     return rc;
 }
 
-bool json_read(struct http_request *rq, const struct json_field *fields)
+bool json_read(struct http_request *rq, unsigned of, struct asked *asked)
 {
-    char names[LIST_TEXT];
+    char names[FIELDS_TEXT];
     struct err err = {0};
     const char *body = rq->body.data != NULL ? rq->body.data : "";
     struct json_scan j = {.begin = body, .at = body, .end = body + rq->body.len, .err = &err, .lines = true};
@@ -320,8 +338,71 @@ bool json_read(struct http_request *rq, const struct json_field *fields)
     }
     if (!json_scan_next_is(&j, '{')) {
         http_problem(rq, 400, "bad-request", "the body is %s, expected an object with %s", type_name(&j),
-                     list(fields, names));
+                     fields_expected(of, names));
         return false;
     }
-    return read_fields(rq, fields, &j);
+    return read_fields(rq, of, &j, asked);
+}
+
+/* --- the query --- */
+
+/* As the number of a body: the service says what is wrong with it. */
+static bool argument_number(struct http_request *rq, const struct field *field, struct slice value, struct asked *asked)
+{
+    char text[NUMBER_TEXT] = "", *end = text;
+    if (value.len > 0 && value.len < sizeof text) {
+        memcpy(text, value.data, value.len);
+        errno = 0;
+        *(int64_t *)field_at(field, asked) = strtoll(text, &end, 10);
+    }
+    bool good = end != text && *end == '\0' && errno == 0;
+    if (!good) {
+        http_problem(rq, 400, "bad-request", "%s is '%.*s', expected a whole number", field->name,
+                     (int)(value.len < SHOWN_ARGUMENT ? value.len : SHOWN_ARGUMENT), value.data);
+    }
+    return *(bool *)field_given(field, asked) = good;
+}
+
+static bool read_argument(struct http_request *rq, const struct field *field, struct slice value, struct asked *asked)
+{
+    switch (field->type) {
+    case FIELD_NUMBER:
+        return argument_number(rq, field, value, asked);
+    case FIELD_FORM:
+        return set_form(rq, field, value, asked);
+    case FIELD_FLAG:
+        *(bool *)field_at(field, asked) = slice_eq(value, slice_str("true"));
+        if (!slice_eq(value, slice_str("true")) && !slice_eq(value, slice_str("false"))) {
+            http_problem(rq, 400, "bad-request", "%s is '%.*s', expected true or false", field->name,
+                         (int)(value.len < SHOWN_ARGUMENT ? value.len : SHOWN_ARGUMENT), value.data);
+            return false;
+        }
+        return true;
+    default:
+        *(struct slice *)field_at(field, asked) = value;
+        return true;
+    }
+}
+
+bool json_read_query(struct http_request *rq, unsigned of, struct asked *asked)
+{
+    struct slice name, value;
+    char names[FIELDS_TEXT];
+    size_t at = 0;
+    int code;
+    while ((code = http_argument(rq, &at, &name, &value)) > 0) {
+        const struct field *field = find(of, name);
+        if (field == NULL) {
+            http_problem(rq, 400, "bad-request", "unknown argument '%.*s', expected %s",
+                         (int)(name.len < SHOWN_ARGUMENT ? name.len : SHOWN_ARGUMENT), name.data,
+                         fields_expected(of, names));
+        }
+        if (field == NULL || !read_argument(rq, field, value, asked)) {
+            return false;
+        }
+    }
+    if (code < 0) {
+        http_problem(rq, 400, "bad-request", "the query holds a %% without two hex digits behind it");
+    }
+    return code == 0;
 }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "http/http.h"
-#include "service/batch.h"
+#include "service/fields.h"
 
 /* Appends the value as text, and lets go of it. NULL (out of memory) makes the buffer a failed one. */
 void json_write(struct buf *out, json_t *value);
@@ -37,29 +37,11 @@ void json_set_id(json_t *object, const char *name, struct slice id);
 struct timeline_point;
 json_t *timeline_point_json(const struct timeline_point *p); /* api_timeline.c */
 
-enum { JSON_SLICES = ITEMS_MAX + BATCH_USERS_MAX };
+/* Reads the body, once: an object of the operation's fields (service/fields.h) and no others. Lists stand in rq->items,
+ * which has room for FIELDS_SLICES. False: the problem is in the answer. */
+bool json_read(struct http_request *rq, unsigned of, struct asked *asked);
 
-/* A field that the body may have. Exactly one of the pointers is set, which says the type; it is written when the field
- * is there. Slices stand in the body. */
-struct json_field {
-    const char *name;
-    bool needed;
-    struct slice *id;     /* a string */
-    struct json_ids *ids; /* an array of strings, at least one, and at most ... */
-    int64_t *number;      /* a whole number */
-    bool *flag;
-    bool *given;        /* may be set besides: whether the field was there */
-    size_t place, most; /* ... so many, which stand at that place of rq->items; 0: ITEMS_MAX */
-    bool unlisted;      /* read to be refused by whoever asked for it; behind those that are expected */
-};
-
-struct json_ids {
-    struct slice *items; /* in rq->items */
-    size_t n;
-};
-
-/* Reads the body, once: an object of these fields and no others (the last one's name is NULL). False: the problem is in
- * the answer. */
-bool json_read(struct http_request *rq, const struct json_field *fields);
+/* The same of the arguments of the query. */
+bool json_read_query(struct http_request *rq, unsigned of, struct asked *asked);
 
 #endif

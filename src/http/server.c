@@ -7,7 +7,7 @@
 
 static int start(struct http *h, struct listeners *listeners, struct err *err)
 {
-    h->items = malloc(JSON_SLICES * sizeof *h->items);
+    h->items = malloc(FIELDS_SLICES * sizeof *h->items);
     if (h->items == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the HTTP server");
     }

@@ -5,6 +5,7 @@
 
 #include "http/batch.h"
 #include "http/server.h"
+#include "service/fields.h"
 
 /* The body is gone when a late request goes on, so what the request points to is copied: its ids stand behind it. */
 struct http_asked {
@@ -30,8 +31,12 @@ static struct slice keep(char **at, struct slice text)
 static struct http_asked *asked_new(struct http_request *rq, const struct request *asked, http_tell *tell)
 {
     const size_t n = asked->hashed ? 1 : asked->n;
-    size_t size = sizeof(struct http_asked) + (n + asked->n_pools) * sizeof(struct slice) + asked->user.len +
-                  asked->session.len + asked->version.len + asked->seed.len;
+    struct request from = *asked;
+    const struct slice *text;
+    size_t size = sizeof(struct http_asked) + (n + asked->n_pools) * sizeof(struct slice);
+    for (size_t i = 0; (text = fields_text(&from, i)) != NULL; i++) {
+        size += text->len;
+    }
     for (size_t i = 0; i < n; i++) {
         size += asked->items[i].len;
     }
@@ -46,14 +51,13 @@ static struct http_asked *asked_new(struct http_request *rq, const struct reques
     struct slice *pools = a->ids + n;
     char *at = (char *)(pools + asked->n_pools);
     *a = (struct http_asked){.rq = *asked, .tell = tell, .size = size};
-    a->rq.user = keep(&at, asked->user);
-    a->rq.session = keep(&at, asked->session);
+    for (size_t i = 0; (text = fields_text(&from, i)) != NULL; i++) {
+        *fields_text(&a->rq, i) = keep(&at, *text);
+    }
     for (size_t i = 0; i < n; i++) {
         a->ids[i] = keep(&at, asked->items[i]);
     }
     a->rq.items = a->ids;
-    a->rq.version = keep(&at, asked->version);
-    a->rq.seed = keep(&at, asked->seed);
     for (size_t i = 0; i < asked->n_pools; i++) {
         pools[i] = keep(&at, asked->pools[i]);
     }

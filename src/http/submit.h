@@ -14,11 +14,8 @@ typedef void http_tell(struct http_request *rq, const struct request *asked);
  * later. op: what it is measured as. */
 enum http_outcome http_submit(struct http_request *rq, const struct request *asked, enum op op, http_tell *tell);
 
-/* api_ask.c: the answer's form by its name, and the candidates, items or pools, of one or many users. False: it is told
- * what is wrong. */
-bool question_read_form(struct http_request *rq, struct slice reply, enum question_form *form);
-bool question_take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
-                              bool has_items, const struct json_ids *pools, bool has_pools);
+/* api_ask.c: whether there are candidates: items or pools, of one or many users. False: it is told what is wrong. */
+bool question_has_candidates(struct http_request *rq, const struct request *asked);
 
 /* The same: how many bytes a list of so many candidates may take in an answer of that form, with the ids' own bytes;
  * and whether such an answer can ever be made. False: it is refused. */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "service/account.h"
+#include "service/fields.h"
 #include "service/impl.h"
 
 /* --- the beginning --- */
@@ -32,7 +33,7 @@ static size_t bytes_of(const struct slice *texts, size_t n)
 /* All that does not go by the user. Finds the pools, or hashes the items, in the loop's own memory. */
 static int check(struct service_loop *l, struct request *rq, size_t n_users, struct err *err)
 {
-    const char *of_one = rq->deliver ? "DELIVER" : rq->session.data != NULL ? "SESSION" : NULL;
+    const char *of_one = fields_hidden(OF_FILTER_MANY, rq);
     if (of_one != NULL) {
         return err_set(err, ERR_INVALID, "%s is of one user, and many are asked about", of_one);
     }

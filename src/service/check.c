@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "dedup/role.h"
 #include "replica/follower.h"
+#include "service/fields.h"
 #include "service/impl.h"
 
 const char *const question_forms[QUESTION_FORMS] = {"items", "indexes", "bitmap"};
@@ -42,9 +43,8 @@ static int check_hashes(const struct request *rq, struct err *err)
 
 int request_check_question(const struct request *rq, struct err *err)
 {
-    if (rq->has_limit && rq->limit < 1) {
-        return err_set(err, ERR_INVALID, "LIMIT must be a whole number of at least 1, got '%lld'",
-                       (long long)rq->limit);
+    if (fields_check(rq, err) < 0) {
+        return err->code;
     }
     if (rq->has_limit && rq->form == FORM_BITMAP) {
         return err_set(err, ERR_INVALID, "LIMIT can't be used with REPLY BITMAP");

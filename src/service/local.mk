@@ -18,6 +18,8 @@ libunseen_a_SOURCES += \
 	src/service/ask_pools.c \
 	src/service/ask_slices.c \
 	src/service/check.c \
+	src/service/fields.c \
+	src/service/fields.h \
 	src/service/forget.c \
 	src/service/impl.h \
 	src/service/health.c \

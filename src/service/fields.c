@@ -1,0 +1,148 @@
+#include "service/fields.h"
+
+#include <stdio.h>
+
+#define AT(member) .to = offsetof(struct asked, member)
+#define GIVEN(member) .given = offsetof(struct asked, member)
+
+enum {
+    OF_RECORDS = OF_PLAYED | OF_DELIVERED,
+    OF_SESSIONS = OF_BLOCK | OF_UNBLOCK,
+    OF_CHANGES = OF_POOL_SET | OF_POOL_ADD | OF_POOL_RENAME | OF_POOL_DROP, /* of one message in unseen.proto */
+    OF_QUESTIONS = OF_FILTER | OF_FILTER_MANY,
+};
+
+/* In the order in which what is expected is listed. */
+const struct field request_fields[] = {
+    {"user", FIELD_ID, AT(rq.user), .number = 1, .binary = 7, .http = OF_FILTER | OF_RECORDS | OF_WHY,
+     .grpc = OF_FILTER | OF_RECORDS | OF_WHY | OF_HISTORY | OF_FORGET,
+     .place = OF_FILTER | OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_WHY | OF_HISTORY | OF_FORGET,
+     .needed = OF_FILTER | OF_RECORDS | OF_WHY, .word = "user"},
+    {"users", FIELD_IDS, AT(users), GIVEN(n_users), .number = 1, .binary = 7, .http = OF_FILTER_MANY,
+     .grpc = OF_FILTER_MANY, .needed = OF_FILTER_MANY, .room = ITEMS_MAX, .most = BATCH_USERS_MAX},
+    {"item", FIELD_ID, AT(item), .number = 2, .binary = 8, .http = OF_WHY, .grpc = OF_WHY, .place = OF_WHY,
+     .needed = OF_WHY, .word = "item"},
+    {"items", FIELD_IDS, AT(rq.items), GIVEN(rq.n), .number = 2, .binary = 8,
+     .http = OF_QUESTIONS | OF_RECORDS | OF_POOL_SET | OF_POOL_POST,
+     .grpc = OF_QUESTIONS | OF_RECORDS | OF_FORGET | OF_CHANGES,
+     .place = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_FORGET | OF_POOL_SET | OF_POOL_ADD, .option = OF_FILTER,
+     .needed = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_POOL_SET | OF_POOL_ADD, .word = "ITEMS",
+     .syntax = "ITEMS item [item ...]"},
+    {"at", FIELD_NUMBER, AT(rq.at_ms), GIVEN(rq.has_at), .number = 3, .http = OF_PLAYED, .grpc = OF_RECORDS,
+     .place = OF_PLAYEDAT, .word = "unix_ms", .expected = "a whole number of milliseconds since 1970"},
+    {"pools", FIELD_TEXTS, AT(rq.pools), GIVEN(rq.n_pools), .number = 9, .http = OF_QUESTIONS, .grpc = OF_QUESTIONS,
+     .option = OF_FILTER, .word = "POOL", .syntax = "|POOL name [POOL name ...]"},
+    {"pool_version", FIELD_TEXT, AT(rq.version), .number = 10, .http = OF_QUESTIONS, .grpc = OF_QUESTIONS | OF_POOL_GET,
+     .option = OF_FILTER, .word = "VERSION", .syntax = "[VERSION v]"},
+    {"seed", FIELD_TEXT, AT(rq.seed), .number = 12, .http = OF_HASHES, .grpc = OF_FILTER, .option = OF_FILTER,
+     .word = "SEED", .syntax = "|SEED fingerprint"},
+    {"hashes", FIELD_BYTES, AT(hashes), .number = 11, .grpc = OF_FILTER, .option = OF_FILTER, .word = "HASHES",
+     .syntax = "HASHES hashes"},
+    {"session", FIELD_TEXT, AT(rq.session), .number = 1, .http = OF_SESSIONS, .grpc = OF_SESSIONS, .place = OF_SESSIONS,
+     .needed = OF_SESSIONS, .word = "session"},
+    {"session", FIELD_TEXT, AT(rq.session), .number = 6, .http = OF_QUESTIONS | OF_HASHES | OF_WHY,
+     .grpc = OF_QUESTIONS | OF_WHY, .option = OF_FILTER | OF_WHY, .hidden = OF_FILTER_MANY | OF_HASHES,
+     .word = "SESSION", .syntax = "[SESSION id]"},
+    {"ids", FIELD_IDS, AT(rq.items), GIVEN(rq.n), .number = 2, .binary = 8, .http = OF_SESSIONS, .grpc = OF_SESSIONS,
+     .place = OF_SESSIONS, .needed = OF_BLOCK, .word = "id"},
+    {"reply", FIELD_FORM, AT(rq.form), .number = 3, .http = OF_QUESTIONS | OF_HASHES, .grpc = OF_QUESTIONS,
+     .option = OF_FILTER, .word = "REPLY", .syntax = "[REPLY ITEMS|INDEXES|BITMAP]",
+     .expected = "ITEMS, INDEXES or BITMAP"},
+    {"limit", FIELD_NUMBER, AT(rq.limit), GIVEN(rq.has_limit), .number = 4, .http = OF_QUESTIONS | OF_HASHES,
+     .grpc = OF_QUESTIONS, .option = OF_FILTER, .word = "LIMIT", .syntax = "[LIMIT n]",
+     .expected = "a whole number of at least 1", .least = 1},
+    {"deliver", FIELD_FLAG, AT(rq.deliver), .number = 5, .http = OF_QUESTIONS | OF_HASHES, .grpc = OF_QUESTIONS,
+     .option = OF_FILTER, .hidden = OF_FILTER_MANY | OF_HASHES, .word = "DELIVER", .syntax = "[DELIVER]"},
+    {"all", FIELD_FLAG, AT(all), .number = 3, .grpc = OF_FORGET | OF_UNBLOCK},
+    {"tag", FIELD_NUMBER, AT(tag), .number = 9, .grpc = OF_RECORDS},
+    {"pool", FIELD_TEXT, AT(names[0]), .number = 1, .grpc = OF_CHANGES | OF_POOL_GET, .place = OF_CHANGES,
+     .word = "name"},
+    {"rename", FIELD_TEXT, AT(names[1]), .number = 9, .http = OF_POOL_POST, .grpc = OF_CHANGES, .place = OF_POOL_RENAME,
+     .word = "new_name"},
+    {"from", FIELD_NUMBER, AT(from), .number = 2, .grpc = OF_POOL_GET},
+    {"count", FIELD_NUMBER, AT(count), .number = 3, .grpc = OF_POOL_GET},
+    {0},
+};
+
+const char *fields_expected(unsigned of, char out[FIELDS_TEXT])
+{
+    const char *last = NULL;
+    size_t len = 0;
+    out[0] = '\0';
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        if ((f->http & ~f->hidden & of) != 0) {
+            len += last != NULL ? (size_t)snprintf(out + len, FIELDS_TEXT - len, "%s%s", len > 0 ? ", " : "", last) : 0;
+            last = f->name;
+        }
+    }
+    snprintf(out + len, FIELDS_TEXT - len, "%s%s", len > 0 ? " and " : "", last);
+    return out;
+}
+
+bool fields_form(struct slice text, enum question_form *form)
+{
+    for (enum question_form of = FORM_ITEMS; of < QUESTION_FORMS; of++) {
+        if (slice_eq(text, slice_str(question_forms[of]))) {
+            *form = of;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_text(const struct field *f)
+{
+    return f->type == FIELD_ID || f->type == FIELD_TEXT;
+}
+
+static bool is_given(const struct field *f, const struct request *rq)
+{
+    const void *to = (const char *)rq + f->to, *given = (const char *)rq + f->given;
+    switch (f->type) {
+    case FIELD_IDS:
+    case FIELD_TEXTS:
+        return *(const size_t *)given > 0;
+    case FIELD_NUMBER:
+        return *(const bool *)given;
+    case FIELD_FLAG:
+        return *(const bool *)to;
+    case FIELD_FORM:
+        return *(const enum question_form *)to != FORM_ITEMS;
+    default:
+        return ((const struct slice *)to)->data != NULL;
+    }
+}
+
+const char *fields_hidden(unsigned of, const struct request *rq)
+{
+    const struct field *f = request_fields;
+    while (f->name != NULL && ((f->hidden & of) == 0 || !is_given(f, rq))) {
+        f++;
+    }
+    return f->word;
+}
+
+int fields_check(const struct request *rq, struct err *err)
+{
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        if (f->least == 0 || !is_given(f, rq)) {
+            continue;
+        }
+        int64_t value = *(const int64_t *)(const void *)((const char *)rq + f->to);
+        if (value < f->least) {
+            return err_set(err, ERR_INVALID, "%s must be %s, got '%lld'", f->word, f->expected, (long long)value);
+        }
+    }
+    return 0;
+}
+
+struct slice *fields_text(struct request *rq, size_t i)
+{
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        bool is_own = is_text(f) && f->to < sizeof *rq && (f == request_fields || f[-1].to != f->to);
+        if (is_own && i-- == 0) {
+            return (struct slice *)(void *)((char *)rq + f->to);
+        }
+    }
+    return NULL;
+}
