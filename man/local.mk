@@ -8,6 +8,7 @@ subcommand_pages = \
 	man/unseen-check.1 \
 	man/unseen-clock.1 \
 	man/unseen-clone.1 \
+	man/unseen-demo.1 \
 	man/unseen-doctor.1 \
 	man/unseen-export.1 \
 	man/unseen-front.1 \

@@ -32,6 +32,7 @@ static const struct cli_command commands[] = {
     {"promote", cli_promote, "make a replica the primary"},
     {"ping", cli_ping, "ask whether the server answers"},
     {"account", cli_account, "keep the file of accounts"},
+    {"demo", cli_demo, "run a server with a made-up history, to try it"},
     {"size", cli_size, "reckon what a number of users takes"},
     {"doctor", cli_doctor, "look at machine, folder and server, and say what to do"},
     {"check-config", cli_check_config, "check a configuration file"},

@@ -10,6 +10,7 @@ libunseen_a_SOURCES += \
 	src/cli/serve/check_config.c \
 	src/cli/cli.h \
 	src/cli/inspect/clock.c \
+	src/cli/demo/demo.c \
 	src/cli/doctor/doctor.c \
 	src/cli/doctor/doctor.h \
 	src/cli/doctor/doctor_bundle.c \
