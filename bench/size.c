@@ -199,7 +199,8 @@ static void put_deliveries(struct sqlite_store *s, const struct user *users, uin
         }
         id += 1000;
         buf_clear(&h->blob);
-        must(delivered_encode(&h->codec, list, DELIVERIES, &h->blob) == 0, "deliveries");
+        must(delivered_pack(&h->codec, &(struct delivered){.list = list, .n = DELIVERIES}, &h->blob) == 0,
+             "deliveries");
         sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, &err);
         must(stmt != NULL, err.text);
         sqlite3_bind_int64(stmt, 1, users[i].key);

@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "extension/extension.h"
-#include "store/codec/deliveries.h"
+#include "store/user/deliveries.h"
 
 SQLITE_EXTENSION_INIT3
 
@@ -19,8 +19,8 @@ struct cursor {
     sqlite3_vtab_cursor base;
     struct arena arena;
     struct delivered_codec codec;
-    struct store_delivery *list;
-    size_t n, at;
+    struct delivered list;
+    size_t at;
 };
 
 static int connect_table(sqlite3 *db, void *aux, int argc, const char *const *argv, sqlite3_vtab **out, char **error)
@@ -95,14 +95,15 @@ static int filter_rows(sqlite3_vtab_cursor *base, int plan, const char *plan_tex
     (void)plan;
     (void)plan_text;
     (void)n;
-    c->n = c->at = 0;
+    c->list = (struct delivered){0};
+    c->at = 0;
     arena_reset(&c->arena);
     if (sqlite3_value_type(values[0]) == SQLITE_NULL) {
         return SQLITE_OK;
     }
     /* The hashes aren't shown, so any seed will do. */
     if (extension_blob(values[0], "items", &blob, &err) < 0 ||
-        delivered_decode(&c->codec, blob.data, blob.len, 0, &c->arena, &c->list, &c->n, &err) < 0) {
+        delivered_unpack(&c->codec, blob.data, blob.len, 0, &c->arena, &c->list, &err) < 0) {
         if (err.code == ERR_NOMEM) {
             return SQLITE_NOMEM;
         }
@@ -122,13 +123,13 @@ static int next_row(sqlite3_vtab_cursor *base)
 static int at_end(sqlite3_vtab_cursor *base)
 {
     const struct cursor *c = (const struct cursor *)base;
-    return c->at >= c->n;
+    return c->at >= c->list.n;
 }
 
 static int column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int which)
 {
     const struct cursor *c = (const struct cursor *)base;
-    const struct store_delivery *row = &c->list[c->at];
+    const struct store_delivery *row = &c->list.list[c->at];
     if (which == COLUMN_ID) {
         sqlite3_result_int64(ctx, (int64_t)row->id);
     } else if (which == COLUMN_ITEM && slice_is_text(row->item)) {

@@ -16,7 +16,7 @@ unseen_so_SOURCES = $(extension_sources) \
 	src/filter/codec.c \
 	src/filter/codec_short.c \
 	src/filter/filter.c \
-	src/store/codec/deliveries.c
+	src/store/user/deliveries_pack.c
 unseen_so_CFLAGS = $(EXTENSION_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS) $(ZSTD_CFLAGS) -fPIC -fvisibility=hidden
 unseen_so_LDFLAGS = -shared -Wl,-z,defs
 unseen_so_LDADD = $(ZSTD_LIBS)

@@ -44,9 +44,9 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "net/reply.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
 #include "store/store.h"
+#include "store/user/deliveries.h"
 
 enum {
     FRONT_LAYOUT = 1,

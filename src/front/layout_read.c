@@ -333,28 +333,25 @@ static int read_all_plays(const struct front_user *u, int first_month, struct ar
     return 0;
 }
 
-/* The state's, decoded, then events; as delivered_last() wants them. */
+/* The state's, with those of events; in the arena. */
 static int read_all_deliveries(const struct front_user *u, uint64_t seed, size_t max, struct delivered_codec *codec,
-                               struct arena *arena, struct store_delivery **out, size_t *n, struct err *err)
+                               struct arena *arena, struct delivered *out, struct err *err)
 {
-    struct store_delivery *stored = NULL;
-    size_t n_stored = 0;
-    *n = 0;
+    struct delivered stored = {0};
     if (u->deliveries.len > 0) {
-        int rc = delivered_decode(codec, u->deliveries.data, u->deliveries.len, seed, arena, &stored, &n_stored, err);
+        int rc = delivered_unpack(codec, u->deliveries.data, u->deliveries.len, seed, arena, &stored, err);
         if (rc < 0) {
             return rc;
         }
     }
-    struct store_delivery *all = arena_alloc(arena, (n_stored + u->n_events + 1) * sizeof *all);
-    *out = all;
-    if (all == NULL) {
+    *out = (struct delivered){.list = arena_alloc(arena, (stored.n + u->n_events + 1) * sizeof *out->list)};
+    if (out->list == NULL) {
         return out_of_memory(err);
     }
-    if (n_stored > 0) {
-        memcpy(all, stored, n_stored * sizeof *all);
+    if (stored.n > 0) {
+        memcpy(out->list, stored.list, stored.n * sizeof *out->list);
     }
-    size_t count = n_stored;
+    out->n = stored.n;
     for (size_t i = 0; i < u->n_events; i++) {
         const struct reply *member = &u->events[2 * i];
         if (kind_of(member) == STORE_DELIVERY) {
@@ -365,12 +362,12 @@ static int read_all_deliveries(const struct front_user *u, uint64_t seed, size_t
                 return out_of_memory(err);
             }
             read_seq(u->events[2 * i + 1].text, &seq);
-            all[count++] = (struct store_delivery){.id = seq,
-                                                   .hash = get_little(member->text.data + 1, FRONT_HASH_BYTES),
-                                                   .item = slice_of(copy, item.len)};
+            out->list[out->n++] = (struct store_delivery){.id = seq,
+                                                          .hash = get_little(member->text.data + 1, FRONT_HASH_BYTES),
+                                                          .item = slice_of(copy, item.len)};
         }
     }
-    *n = delivered_last(all, count, max);
+    delivered_unite(out, max);
     return 0;
 }
 
@@ -391,7 +388,7 @@ int front_user_view(const struct front_user *u, uint64_t seed, int first_month, 
                     struct delivered_codec *codec, struct arena *arena, struct store_view *view, struct err *err)
 {
     struct store_play *plays;
-    struct store_delivery *deliveries;
+    struct delivered deliveries;
     uint64_t *exceptions;
     struct store_month *months = arena_alloc(arena, (u->n_months + 1) * sizeof *months);
     *view = (struct store_view){.known = u->known, .months = months};
@@ -410,14 +407,15 @@ int front_user_view(const struct front_user *u, uint64_t seed, int first_month, 
     }
     int rc = read_all_plays(u, first_month, arena, &plays, &view->n_plays, err);
     if (rc == 0) {
-        rc = read_all_deliveries(u, seed, delivered_max, codec, arena, &deliveries, &view->n_deliveries, err);
+        rc = read_all_deliveries(u, seed, delivered_max, codec, arena, &deliveries, err);
     }
     if (rc == 0) {
         rc = read_exceptions(u, arena, &exceptions, &view->n_exceptions, err);
     }
     if (rc == 0) {
         view->plays = plays;
-        view->deliveries = deliveries;
+        view->deliveries = deliveries.list;
+        view->n_deliveries = deliveries.n;
         view->exceptions = exceptions;
     }
     return rc;
@@ -430,9 +428,8 @@ int front_user_snapshot(const struct front_user *u, struct slice user, uint64_t 
                         struct err *err)
 {
     struct store_play *plays;
-    struct store_delivery *deliveries;
+    struct delivered deliveries;
     uint64_t *exceptions;
-    size_t n;
     *out = (struct user_snapshot){
         .key = hash_user_key(seed, user), .user = user, .months = u->months, .n_months = u->n_months};
     int rc = read_all_plays(u, INT32_MIN, arena, &plays, &out->n_plays, err);
@@ -440,11 +437,11 @@ int front_user_snapshot(const struct front_user *u, struct slice user, uint64_t 
         rc = read_exceptions(u, arena, &exceptions, &out->n_exceptions, err);
     }
     if (rc == 0) {
-        rc = read_all_deliveries(u, seed, delivered_max, codec, arena, &deliveries, &n, err);
+        rc = read_all_deliveries(u, seed, delivered_max, codec, arena, &deliveries, err);
     }
-    if (rc == 0 && n > 0) {
+    if (rc == 0 && deliveries.n > 0) {
         buf_clear(blob);
-        rc = delivered_encode(codec, deliveries, n, blob) < 0 ? out_of_memory(err) : 0;
+        rc = delivered_pack(codec, &deliveries, blob) < 0 ? out_of_memory(err) : 0;
         out->deliveries = buf_slice(blob);
     }
     if (rc == 0) {

@@ -4,6 +4,9 @@ libunseen_a_SOURCES += \
 	src/store/codec/user_compare.h \
 	src/store/codec/user_snapshot.c \
 	src/store/codec/user_snapshot.h \
+	src/store/user/deliveries.c \
+	src/store/user/deliveries.h \
+	src/store/user/deliveries_pack.c \
 	src/store/feed.c \
 	src/store/feed.h \
 	src/store/copy.c \
@@ -46,8 +49,6 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/db_wal.c \
 	src/store/sqlite/db/read_now.c \
 	src/store/sqlite/db/read_now.h \
-	src/store/codec/deliveries.c \
-	src/store/codec/deliveries.h \
 	src/store/sqlite/history/forget.c \
 	src/store/sqlite/history/flush.c \
 	src/store/sqlite/db/folder.c \

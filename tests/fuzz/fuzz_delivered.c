@@ -11,36 +11,38 @@
 #include "base/hash.h"
 #include "base/varint.h"
 #include "fuzz.h"
-#include "store/codec/deliveries.h"
+#include "store/user/deliveries.h"
 
 enum { SEED = 7, CHECKSUM = 4, LARGEST = DELIVERED_MAX * 266 + 10 };
 
 static struct delivered_codec codec;
 
-static void check_list(const struct store_delivery *list, size_t n)
+static void check_list(const struct delivered *d)
 {
-    CHECK(n <= DELIVERED_MAX);
-    for (size_t i = 0; i < n; i++) {
+    const struct store_delivery *list = d->list;
+    CHECK(d->n <= DELIVERED_MAX);
+    for (size_t i = 0; i < d->n; i++) {
         CHECK(i == 0 || list[i].id <= list[i - 1].id);
         CHECK(list[i].item.len >= 1 && list[i].item.len <= 255);
         CHECK(list[i].hash == hash_id(SEED, list[i].item));
     }
 }
 
-/* What a flush does with a decoded list. */
-static void check_rewrite(struct store_delivery *list, size_t n, struct arena *arena)
+/* What a flush does with a list that was read. */
+static void check_rewrite(struct delivered *d, struct arena *arena)
 {
     struct buf blob = {0};
-    struct store_delivery *again;
-    size_t n_again;
-    size_t left = delivered_last(list, n, 100);
-    CHECK(left <= 100 && left <= n && (left > 0) == (n > 0));
-    check_list(list, left);
-    CHECK(delivered_encode(&codec, list, left, &blob) == 0);
-    CHECK(delivered_decode(&codec, blob.data, blob.len, SEED, arena, &again, &n_again, NULL) == 0);
-    CHECK(n_again == left);
-    for (size_t i = 0; i < left; i++) {
-        CHECK(again[i].id == list[i].id && again[i].hash == list[i].hash && slice_eq(again[i].item, list[i].item));
+    struct delivered again;
+    const size_t n = d->n;
+    delivered_unite(d, 100);
+    CHECK(d->n <= 100 && d->n <= n && (d->n > 0) == (n > 0));
+    check_list(d);
+    CHECK(delivered_pack(&codec, d, &blob) == 0);
+    CHECK(delivered_unpack(&codec, blob.data, blob.len, SEED, arena, &again, NULL) == 0);
+    CHECK(again.n == d->n);
+    for (size_t i = 0; i < d->n; i++) {
+        const struct store_delivery *a = &again.list[i], *b = &d->list[i];
+        CHECK(a->id == b->id && a->hash == b->hash && slice_eq(a->item, b->item) && delivered_has(d, a));
     }
     buf_free(&blob);
 }
@@ -48,17 +50,16 @@ static void check_rewrite(struct store_delivery *list, size_t n, struct arena *a
 static void try_blob(const uint8_t *data, size_t size)
 {
     struct arena arena = {0};
-    struct store_delivery *list;
-    size_t n;
+    struct delivered d;
     struct err err = {0};
-    int rc = delivered_decode(&codec, data, size, SEED, &arena, &list, &n, &err);
+    int rc = delivered_unpack(&codec, data, size, SEED, &arena, &d, &err);
     CHECK(rc == 0 || rc == ERR_CORRUPT);
-    CHECK(arena.bytes <= LARGEST + DELIVERED_MAX * sizeof *list + 2 * 1024 * 1024);
+    CHECK(arena.bytes <= LARGEST + DELIVERED_MAX * sizeof *d.list + 2 * 1024 * 1024);
     if (rc == 0) {
-        check_list(list, n);
-        check_rewrite(list, n, &arena);
+        check_list(&d);
+        check_rewrite(&d, &arena);
     } else {
-        CHECK(err.code == ERR_CORRUPT && err.text[0] != '\0' && list == NULL && n == 0);
+        CHECK(err.code == ERR_CORRUPT && err.text[0] != '\0' && d.list == NULL && d.n == 0);
     }
     arena_free(&arena);
 }

@@ -1,4 +1,5 @@
-/* The last-100 rule against a plain one, and the blob: round trips, hand-made bad bytes, and no memory. */
+/* What counts of deliveries against the rule said plainly, the laws of uniting and un-seeing, and the blob: round
+ * trips, hand-made bad bytes, and no memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,11 +16,35 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/varint.h"
-#include "store/codec/deliveries.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
 
 enum { SEED = 42 };
+
+/* --- lists of tests --- */
+
+static size_t unite(struct store_delivery *list, size_t n, size_t max)
+{
+    struct delivered d = {.list = list, .n = n};
+    delivered_unite(&d, max);
+    return d.n;
+}
+
+static int pack(struct delivered_codec *by, struct store_delivery *list, size_t n, struct buf *out)
+{
+    return delivered_pack(by, &(struct delivered){.list = list, .n = n}, out);
+}
+
+static int unpack(struct delivered_codec *by, const void *blob, size_t len, uint64_t seed, struct arena *to,
+                  struct store_delivery **list, size_t *n, struct err *err)
+{
+    struct delivered d = {.n = 7};
+    int rc = delivered_unpack(by, blob, len, seed, to, &d, err);
+    *list = d.list;
+    *n = d.n;
+    return rc;
+}
 
 /* --- the rule --- */
 
@@ -33,7 +58,7 @@ static void check_last(const struct store_delivery *list, size_t n, size_t max, 
     struct store_delivery copy[16];
     char got[256] = "";
     memcpy(copy, list, n * sizeof *list);
-    size_t left = delivered_last(copy, n, max);
+    size_t left = unite(copy, n, max);
     for (size_t i = 0; i < left; i++) {
         size_t at = strlen(got);
         snprintf(got + at, sizeof got - at, "%s%.*s%u", i > 0 ? " " : "", (int)copy[i].item.len, copy[i].item.data,
@@ -55,7 +80,7 @@ static void test_last(void **state)
     check_last(list, 1, 100, "a3");
     check_last(list, 4, 100, "b9 a7 c5");
     check_last(list, 0, 100, "");
-    assert_int_equal(delivered_last(NULL, 0, 100), 0);
+    assert_int_equal(unite(NULL, 0, 100), 0);
 
     /* One hash, two items: told apart by their bytes. */
     struct store_delivery same[] = {delivery(1, "x"), delivery(2, "y"), delivery(3, "xx"), delivery(4, "x")};
@@ -69,14 +94,18 @@ static void test_last(void **state)
 static void check_rank(const struct store_delivery *ours, size_t n_ours, const struct store_delivery *theirs,
                        size_t n_theirs, size_t max, const char *expected)
 {
-    struct store_delivery all[16];
-    struct store_delivery again[16];
-    assert_true(n_ours + n_theirs <= 8);
-    delivered_rank(ours, n_ours, theirs, n_theirs, all);
-    check_last(all, n_ours + n_theirs, max, expected);
-    size_t n = delivered_last(all, n_ours + n_theirs, max);
-    delivered_rank(all, n, theirs, n_theirs, again);
-    check_last(again, n + n_theirs, max, expected);
+    struct delivered all = {0}, came = {0};
+    assert_int_equal(delivered_add(&all, ours, n_ours), 0);
+    for (int times = 0; times < 2; times++) {
+        came.n = 0;
+        assert_int_equal(delivered_add(&came, theirs, n_theirs), 0);
+        delivered_rank(&all, &came);
+        assert_int_equal(delivered_add(&all, came.list, came.n), 0);
+        check_last(all.list, all.n, max, expected);
+        delivered_unite(&all, max);
+    }
+    delivered_free(&all);
+    delivered_free(&came);
 }
 
 static void test_rank(void **state)
@@ -164,7 +193,7 @@ static void test_last_against_plain(void **state)
         size_t max = random_below(&random, 50);
         struct store_delivery expected[50];
         size_t left = plain_last(list, n, max, expected);
-        assert_int_equal(delivered_last(list, n, max), left);
+        assert_int_equal(unite(list, n, max), left);
         for (size_t i = 0; i < left; i++) {
             assert_int_equal(list[i].id, expected[i].id);
             assert_true(slice_eq(list[i].item, expected[i].item));
@@ -184,7 +213,7 @@ static void test_last_large(void **state)
     for (size_t i = 0; i < N; i++) {
         list[i].id = i * 7919 % N;
     }
-    assert_int_equal(delivered_last(list, N, SIZE_MAX), DELIVERED_MAX);
+    assert_int_equal(unite(list, N, SIZE_MAX), DELIVERED_MAX);
     for (size_t i = 1; i < DELIVERED_MAX; i++) {
         assert_true(list[i].id < list[i - 1].id);
     }
@@ -194,10 +223,185 @@ static void test_last_large(void **state)
     for (size_t i = 0; i < N; i++) {
         newest = list[i].id > newest ? list[i].id : newest;
     }
-    assert_int_equal(delivered_last(list, N, 100), 1);
+    assert_int_equal(unite(list, N, 100), 1);
     assert_int_equal(list[0].id, newest);
     free(list);
     free(items);
+}
+
+/* --- the laws --- */
+
+enum { DRAWN = 40 };
+
+struct drawn {
+    struct store_delivery list[DRAWN];
+    size_t n;
+};
+
+/* Of few items, so that both sides have the same ones; with equal ids, as one row that two places have. */
+static void draw(struct drawn *d, uint64_t *random)
+{
+    static char names[12][4];
+    d->n = random_below(random, DRAWN + 1);
+    for (size_t i = 0; i < d->n; i++) {
+        size_t number = random_below(random, 12);
+        snprintf(names[number], sizeof names[number], "i%u", (unsigned)number);
+        d->list[i] = delivery(random_below(random, 60), names[number]);
+    }
+}
+
+static void united(struct delivered *to, const struct drawn *a, const struct drawn *b, const struct drawn *c,
+                   size_t max)
+{
+    const struct drawn *all[] = {a, b, c};
+    delivered_clear(to);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(all[i] != NULL ? delivered_add(to, all[i]->list, all[i]->n) : 0, 0);
+    }
+    delivered_unite(to, max);
+}
+
+static void kept_as(struct drawn *to, const struct delivered *from)
+{
+    assert_true(from->n <= DRAWN);
+    to->n = from->n;
+    memcpy(to->list, from->list, from->n * sizeof *from->list);
+}
+
+static void same(const struct delivered *a, const struct delivered *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++) {
+        assert_int_equal(a->list[i].id, b->list[i].id);
+        assert_true(slice_eq(a->list[i].item, b->list[i].item));
+    }
+}
+
+/* Whoever unites what first, and however often: one list. */
+static void test_unite_laws(void **state)
+{
+    (void)state;
+    uint64_t random = 21;
+    struct delivered x = {0}, y = {0};
+    struct drawn a, b, c, part;
+    for (int round = 0; round < 20000; round++) {
+        const size_t max = random_below(&random, 15);
+        draw(&a, &random);
+        draw(&b, &random);
+        draw(&c, &random);
+        united(&x, &a, &b, NULL, max);
+        united(&y, &b, &a, NULL, max);
+        same(&x, &y);
+        kept_as(&part, &x);
+        united(&y, &part, &part, &b, max); /* the same once more, in one part or whole */
+        same(&x, &y);
+        united(&x, &part, &c, NULL, max);
+        united(&y, &b, &c, NULL, max);
+        kept_as(&part, &y);
+        united(&y, &a, &part, NULL, max);
+        same(&x, &y);
+        united(&y, &c, &b, &a, max);
+        same(&x, &y);
+    }
+    delivered_free(&x);
+    delivered_free(&y);
+}
+
+/* Un-seeing twice is once; of lists that nothing was cut off, before they are united is after it. */
+static void test_unsee(void **state)
+{
+    (void)state;
+    uint64_t random = 22;
+    struct delivered x = {0}, y = {0};
+    struct drawn a, b;
+    for (int round = 0; round < 5000; round++) {
+        struct slice items[3];
+        uint64_t hashes[3];
+        char names[3][4];
+        struct delivered_unseen what = {hashes, round % 2 == 0 ? items : NULL, random_below(&random, 4),
+                                        random_below(&random, 3) == 0 ? random_below(&random, 60) : 0};
+        for (size_t i = 0; i < what.n; i++) {
+            snprintf(names[i], sizeof names[i], "i%u", (unsigned)random_below(&random, 12));
+            items[i] = slice_str(names[i]);
+            hashes[i] = hash_id(SEED, items[i]);
+        }
+        draw(&a, &random);
+        draw(&b, &random);
+        united(&x, &a, &b, NULL, 100);
+        const size_t before = x.n, went = delivered_unsee(&x, &what);
+        assert_int_equal(went, before - x.n);
+        for (size_t i = 0; i < x.n; i++) {
+            assert_true(x.list[i].id >= what.cut);
+            for (size_t j = 0; j < what.n; j++) {
+                assert_true(x.list[i].hash != hashes[j]);
+            }
+        }
+        assert_int_equal(delivered_unsee(&x, &what), 0);
+        struct delivered of_a = {.list = a.list, .n = a.n}, of_b = {.list = b.list, .n = b.n};
+        delivered_unsee(&of_a, &what);
+        delivered_unsee(&of_b, &what);
+        a.n = of_a.n;
+        b.n = of_b.n;
+        united(&y, &a, &b, NULL, 100);
+        same(&x, &y);
+    }
+    delivered_free(&x);
+    delivered_free(&y);
+
+    struct store_delivery twins[] = {delivery(3, "x"), delivery(2, "y")};
+    twins[1].hash = twins[0].hash; /* told apart by their bytes, where those are known */
+    struct delivered d = {.list = twins, .n = 2};
+    const struct slice item = slice_str("y");
+    const struct delivered_unseen one = {&twins[0].hash, &item, 1, 0}, both = {&twins[0].hash, NULL, 1, 0};
+    assert_int_equal(delivered_unsee(&d, &one), 1);
+    assert_true(d.n == 1 && slice_eq(d.list[0].item, slice_str("x")));
+    assert_int_equal(delivered_unsee(&d, &both), 1);
+}
+
+static void test_has(void **state)
+{
+    (void)state;
+    uint64_t random = 23;
+    struct delivered x = {0};
+    struct drawn a, b;
+    for (int round = 0; round < 2000; round++) {
+        draw(&a, &random);
+        draw(&b, &random);
+        united(&x, &a, NULL, NULL, 1 + random_below(&random, 15));
+        for (size_t i = 0; i < b.n; i++) {
+            bool there = false;
+            for (size_t j = 0; j < x.n; j++) {
+                there = there || (x.list[j].id == b.list[i].id && slice_eq(x.list[j].item, b.list[i].item));
+            }
+            assert_int_equal(delivered_has(&x, &b.list[i]), there);
+        }
+    }
+    delivered_free(&x);
+    struct store_delivery twins[] = {delivery(3, "x"), delivery(3, "y"), delivery(3, "z")};
+    twins[0].hash = twins[1].hash = twins[2].hash = 5;
+    const struct delivered two = {.list = twins, .n = 2};
+    assert_true(delivered_has(&two, &twins[0]) && delivered_has(&two, &twins[1]) && !delivered_has(&two, &twins[2]));
+}
+
+/* A list that is somebody else's is copied before it grows; without memory it stays. */
+static void test_add(void **state)
+{
+    (void)state;
+    struct store_delivery theirs[] = {delivery(2, "a"), delivery(1, "b")}, more = delivery(3, "c");
+    struct delivered d = {.list = theirs, .n = 2};
+    alloc_fail_after(0);
+    assert_int_equal(delivered_add(&d, &more, 1), ERR_NOMEM);
+    alloc_fail_after(-1);
+    assert_true(d.list == theirs && d.n == 2 && d.cap == 0);
+    assert_int_equal(delivered_add(&d, NULL, 0), 0);
+    assert_ptr_equal(d.list, theirs);
+    assert_int_equal(delivered_add(&d, &more, 1), 0);
+    assert_true(d.list != theirs && d.n == 3 && d.list[0].id == 2 && d.list[2].id == 3);
+    delivered_clear(&d);
+    assert_true(d.n == 0 && d.cap >= 3);
+    assert_int_equal(delivered_reserve(&d, 100000), 0);
+    delivered_clear(&d); /* a giant's memory is given back */
+    assert_true(d.n == 0 && d.cap == 0 && d.list == NULL);
 }
 
 /* --- the blob --- */
@@ -211,19 +415,19 @@ static int decode(const void *blob, size_t len, struct store_delivery **list, si
     void *copy = malloc(len > 0 ? len : 1);
     assert_non_null(copy);
     memcpy(copy, blob, len);
-    int rc = delivered_decode(&codec, copy, len, SEED, &arena, list, n, err);
+    int rc = unpack(&codec, copy, len, SEED, &arena, list, n, err);
     free(copy);
     return rc;
 }
 
-static size_t round_trip(const struct store_delivery *list, size_t n)
+static size_t round_trip(struct store_delivery *list, size_t n)
 {
     struct buf out = {0};
     struct err err = {0};
     struct store_delivery *back;
     size_t n_back;
     buf_add(&out, "before", 6);
-    assert_int_equal(delivered_encode(&codec, list, n, &out), 0);
+    assert_int_equal(pack(&codec, list, n, &out), 0);
     assert_memory_equal(out.data, "before", 6);
     arena_reset(&arena);
     if (decode(out.data + 6, out.len - 6, &back, &n_back, &err) != 0) {
@@ -276,9 +480,9 @@ static const uint8_t golden[] = {0x20, 2, 0xac, 0x02, 44, 1, 'a', 2, 'b', 'c', 0
 static void test_golden(void **state)
 {
     (void)state;
-    const struct store_delivery list[] = {delivery(300, "a"), delivery(256, "bc")};
+    struct store_delivery list[] = {delivery(300, "a"), delivery(256, "bc")};
     struct buf out = {0};
-    assert_int_equal(delivered_encode(&codec, list, 2, &out), 0);
+    assert_int_equal(pack(&codec, list, 2, &out), 0);
     assert_int_equal(out.len, sizeof golden);
     assert_memory_equal(out.data, golden, sizeof golden);
     buf_free(&out);
@@ -294,18 +498,18 @@ static void test_encode_refuses(void **state)
         list[i] = delivery(DELIVERED_MAX - i, "x");
     }
     buf_add(&out, "z", 1);
-    assert_int_equal(delivered_encode(&codec, list, DELIVERED_MAX + 1, &out), ERR_INVALID);
+    assert_int_equal(pack(&codec, list, DELIVERED_MAX + 1, &out), ERR_INVALID);
     list[7].id = list[6].id + 1;
-    assert_int_equal(delivered_encode(&codec, list, 7, &out), 0);
+    assert_int_equal(pack(&codec, list, 7, &out), 0);
     out.len = 1;
-    assert_int_equal(delivered_encode(&codec, list, 8, &out), ERR_INVALID);
+    assert_int_equal(pack(&codec, list, 8, &out), ERR_INVALID);
     list[3].item.len = 0;
-    assert_int_equal(delivered_encode(&codec, list, 4, &out), ERR_INVALID);
+    assert_int_equal(pack(&codec, list, 4, &out), ERR_INVALID);
     list[3].item = slice_of(longest, sizeof longest);
-    assert_int_equal(delivered_encode(&codec, list, 4, &out), ERR_INVALID);
+    assert_int_equal(pack(&codec, list, 4, &out), ERR_INVALID);
     list[3].item.len--;
     assert_int_equal(out.len, 1);
-    assert_int_equal(delivered_encode(&codec, list, 4, &out), 0);
+    assert_int_equal(pack(&codec, list, 4, &out), 0);
     buf_free(&out);
 }
 
@@ -316,10 +520,10 @@ static void test_damage(void **state)
     uint64_t random = 10;
     static char items[60][16];
     struct store_delivery *list = many(60, 1000, &random, items), *back;
-    size_t n = delivered_last(list, 60, 60), n_back;
+    size_t n = unite(list, 60, 60), n_back;
     struct buf out = {0};
     struct err err;
-    assert_int_equal(delivered_encode(&codec, list, n, &out), 0);
+    assert_int_equal(pack(&codec, list, n, &out), 0);
     assert_int_equal(out.data[0], 0x21);
     for (size_t len = 0; len < out.len; len++) {
         assert_int_equal(decode(out.data, len, &back, &n_back, &err), ERR_CORRUPT);
@@ -475,15 +679,15 @@ static void test_no_memory(void **state)
     static char items[100][16];
     uint64_t random = 11;
     struct store_delivery *list = many(100, 100000, &random, items), *back;
-    size_t n = delivered_last(list, 100, 100), n_back;
+    size_t n = unite(list, 100, 100), n_back;
     for (int after = 0;; after++) {
         struct buf out = {0};
         struct delivered_codec fresh = {0};
         struct arena own = {0};
         alloc_fail_after(after);
-        int rc = delivered_encode(&fresh, list, n, &out);
+        int rc = pack(&fresh, list, n, &out);
         if (rc == 0) {
-            rc = delivered_decode(&fresh, out.data, out.len, SEED, &own, &back, &n_back, NULL);
+            rc = unpack(&fresh, out.data, out.len, SEED, &own, &back, &n_back, NULL);
         } else {
             assert_int_equal(out.len, 0);
         }
@@ -527,12 +731,12 @@ static void test_figures(void **state)
             struct buf out = {0};
             memcpy(copy, list, sizeof list);
             int64_t start = clock_real_us();
-            n = delivered_last(copy, 200, 100);
+            n = unite(copy, 200, 100);
             int64_t a = clock_real_us();
-            assert_int_equal(delivered_encode(&codec, copy, n, &out), 0);
+            assert_int_equal(pack(&codec, copy, n, &out), 0);
             int64_t b = clock_real_us();
             arena_reset(&arena);
-            assert_int_equal(delivered_decode(&codec, out.data, out.len, SEED, &arena, &back, &n_back, NULL), 0);
+            assert_int_equal(unpack(&codec, out.data, out.len, SEED, &arena, &back, &n_back, NULL), 0);
             us[0] += a - start;
             us[1] += b - a;
             us[2] += clock_real_us() - b;
@@ -556,12 +760,22 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last),           cmocka_unit_test(test_last_against_plain),
-        cmocka_unit_test(test_last_large),     cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_rank),           cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_encode_refuses), cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_hand_made),      cmocka_unit_test(test_count),
-        cmocka_unit_test(test_bombs),          cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_last),
+        cmocka_unit_test(test_last_against_plain),
+        cmocka_unit_test(test_last_large),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_unite_laws),
+        cmocka_unit_test(test_unsee),
+        cmocka_unit_test(test_has),
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_encode_refuses),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_hand_made),
+        cmocka_unit_test(test_count),
+        cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_figures),
     };
     return cmocka_run_group_tests(tests, NULL, finish);

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "extension/extension.h"
 #include "filter/filter.h"
-#include "store/codec/deliveries.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/alloc.h"
 
 #define SEED UINT64_C(0x5eed5eed5eed5eed)
@@ -57,10 +57,10 @@ static void make_filter(struct fixture *f)
 
 static void make_delivered(struct fixture *f)
 {
-    const struct store_delivery list[] = {{.id = 30, .item = slice_of("\xff\x00z", 3)},
-                                          {.id = 20, .item = slice_str("v2")},
-                                          {.id = 7, .item = slice_str("v1")}};
-    assert_int_equal(delivered_encode(&f->codec, list, 3, &f->delivered), 0);
+    struct store_delivery list[] = {{.id = 30, .item = slice_of("\xff\x00z", 3)},
+                                    {.id = 20, .item = slice_str("v2")},
+                                    {.id = 7, .item = slice_str("v1")}};
+    assert_int_equal(delivered_pack(&f->codec, &(struct delivered){.list = list, .n = 3}, &f->delivered), 0);
 }
 
 static void exec(sqlite3 *db, const char *sql)

@@ -147,10 +147,13 @@ static void fill_lists(struct model *m, uint64_t *random)
         struct slice item = item_of(random_below(random, 100000));
         m->deliveries[i] = (struct store_delivery){1 + random_below(random, REVISION), hash_id(SEED, item), item};
     }
-    m->n_deliveries = delivered_last(m->deliveries, m->n_deliveries, 100);
+    struct delivered united = {.list = m->deliveries, .n = m->n_deliveries};
+    delivered_unite(&united, 100);
+    m->n_deliveries = united.n;
     if (m->n_deliveries > 0) {
         buf_clear(&blobs[4]);
-        assert_int_equal(delivered_encode(&codec, m->deliveries, m->n_deliveries, &blobs[4]), 0);
+        assert_int_equal(
+            delivered_pack(&codec, &(struct delivered){.list = m->deliveries, .n = m->n_deliveries}, &blobs[4]), 0);
         m->snapshot.deliveries = buf_slice(&blobs[4]);
     }
 }
@@ -277,7 +280,7 @@ static void check_plays(const struct model *m, const struct store_view *v, int f
     assert_int_equal(v->n_plays, n);
 }
 
-/* What delivered_last() makes of both. */
+/* What delivered_unite() makes of both. */
 static void check_deliveries(const struct model *m, const struct store_view *v, size_t max)
 {
     struct store_delivery all[2 * MOST];
@@ -290,7 +293,9 @@ static void check_deliveries(const struct model *m, const struct store_view *v, 
             all[n++] = (struct store_delivery){SEQ + i, hash_id(SEED, item), item};
         }
     }
-    n = delivered_last(all, n, max);
+    struct delivered united = {.list = all, .n = n};
+    delivered_unite(&united, max);
+    n = united.n;
     assert_int_equal(v->n_deliveries, n);
     for (size_t i = 0; i < n; i++) {
         assert_true(v->deliveries[i].hash == all[i].hash && slice_eq(v->deliveries[i].item, all[i].item));

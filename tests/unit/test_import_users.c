@@ -14,10 +14,10 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
 #include "store/migration.h"
 #include "store/ring.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/rounds.h"
 #include "tests/lib/store_calls.h"
 
@@ -45,9 +45,9 @@ static void make_parcels(void)
         struct buf sent = {0};
         uint32_t positions[ITEMS / 2];
         struct store_play plays[ITEMS / 2];
-        const struct store_delivery deliveries[] = {{900, hash_id(SEED, slice_str("d2")), slice_str("d2")},
-                                                    {899, hash_id(SEED, slice_str("d1")), slice_str("d1")},
-                                                    {7, hash_id(SEED, slice_str("d0")), slice_str("d0")}};
+        struct store_delivery deliveries[] = {{900, hash_id(SEED, slice_str("d2")), slice_str("d2")},
+                                              {899, hash_id(SEED, slice_str("d1")), slice_str("d1")},
+                                              {7, hash_id(SEED, slice_str("d0")), slice_str("d0")}};
         int month = month_of_ms(START);
         snprintf(names[u], sizeof names[u], "u%d", u);
         for (int i = 0; i < ITEMS / 2; i++) {
@@ -63,7 +63,7 @@ static void make_parcels(void)
         uint32_t n = filter_sort(positions, ITEMS / 2, NULL);
         assert_int_equal(filter_add(&filter, positions, n, 4000, &arena), 0);
         assert_int_equal(filter_encode(&filter, &blob), 0);
-        assert_int_equal(delivered_encode(&codec, deliveries, 3, &sent), 0);
+        assert_int_equal(delivered_pack(&codec, &(struct delivered){.list = deliveries, .n = 3}, &sent), 0);
         const struct snapshot_month stored = {month - 1, buf_slice(&blob)};
         struct user_snapshot p = {.user = slice_str(names[u]), .last_month = month, .months = &stored, .n_months = 1};
         p.key = hash_user_key(SEED, p.user);
@@ -456,7 +456,7 @@ static void what_was_sent_before_a_long_list(void **state)
         snprintf(items[i], sizeof items[i], "x%d", i);
         list[i] = (struct store_delivery){.id = (uint64_t)(9000 - i), .item = slice_str(items[i])};
     }
-    assert_int_equal(delivered_encode(&codec, list, LONG, &blob), 0);
+    assert_int_equal(delivered_pack(&codec, &(struct delivered){.list = list, .n = LONG}, &blob), 0);
     p.key = hash_user_key(SEED, p.user);
     p.deliveries = buf_slice(&blob);
     struct slice good = snapshots[0];

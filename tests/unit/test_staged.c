@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
-#include "store/codec/deliveries.h"
 #include "store/sqlite/index/staged.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/alloc.h"
 
 /* --- small things --- */
@@ -112,9 +112,9 @@ static void test_load(void **state)
     assert_int_equal(staged_load(s, 7, slice_str("ann"), NOV, &out), 1);
     assert_int_equal(out.n_plays, 1);
     assert_true(out.plays[0].hash == 12 && out.plays[0].month == NOV);
-    assert_int_equal(out.n_deliveries, 1);
-    assert_true(out.deliveries[0].hash == 13 && out.deliveries[0].id == 102);
-    assert_true(slice_eq(out.deliveries[0].item, slice_str("film")));
+    assert_int_equal(out.deliveries.n, 1);
+    assert_true(out.deliveries.list[0].hash == 13 && out.deliveries.list[0].id == 102);
+    assert_true(slice_eq(out.deliveries.list[0].item, slice_str("film")));
 
     /* Appended to; known even when no month is in the window; the copy outlives the slot. */
     assert_int_equal(staged_load(s, 7, slice_str("bob"), NOV + 1, &out), 1);
@@ -136,14 +136,14 @@ static void test_load(void **state)
     assert_int_equal(staged_taken(s), 5);
     assert_int_equal(staged_users(s), 2);
     staged_free(s);
-    assert_true(slice_eq(out.deliveries[0].item, slice_str("film")));
+    assert_true(slice_eq(out.deliveries.list[0].item, slice_str("film")));
 
     struct store_delivery stored[2] = {{1, 2, slice_str("x")}, {3, 4, slice_str("y")}};
-    assert_int_equal(staged_out_add(&out, stored, 2), 0);
-    assert_int_equal(out.n_deliveries, 3);
-    assert_ptr_equal(out.deliveries[2].item.data, stored[1].item.data);
+    assert_int_equal(delivered_add(&out.deliveries, stored, 2), 0);
+    assert_int_equal(out.deliveries.n, 3);
+    assert_ptr_equal(out.deliveries.list[2].item.data, stored[1].item.data);
     staged_out_clear(&out);
-    assert_true(out.n_plays == 0 && out.n_deliveries == 0);
+    assert_true(out.n_plays == 0 && out.deliveries.n == 0);
     staged_out_free(&out);
 }
 
@@ -158,12 +158,13 @@ static size_t check_last(const struct staged *s, const struct staged *newer, siz
     }
     int known = staged_load(s, 7, slice_str("ann"), NOV, &all);
     assert_int_equal(staged_load(s, 7, slice_str("ann"), NOV, &last), known);
-    const size_t loaded = last.n_deliveries;
-    size_t n = delivered_last(all.deliveries, all.n_deliveries, max);
-    assert_int_equal(delivered_last(last.deliveries, loaded, max), n);
-    for (size_t i = 0; i < n; i++) {
-        assert_int_equal(last.deliveries[i].id, all.deliveries[i].id);
-        assert_true(slice_eq(last.deliveries[i].item, all.deliveries[i].item));
+    const size_t loaded = last.deliveries.n;
+    delivered_unite(&all.deliveries, max);
+    delivered_unite(&last.deliveries, max);
+    assert_int_equal(last.deliveries.n, all.deliveries.n);
+    for (size_t i = 0; i < all.deliveries.n; i++) {
+        assert_int_equal(last.deliveries.list[i].id, all.deliveries.list[i].id);
+        assert_true(slice_eq(last.deliveries.list[i].item, all.deliveries.list[i].item));
     }
     staged_out_free(&all);
     staged_out_free(&last);
@@ -233,12 +234,12 @@ static void test_items_of_all_lengths(void **state)
         size_t at = 0;
         for (uint64_t i = id + 2; i >= 2; i -= 2) {
             if (!dropped[i - 2]) {
-                const struct store_delivery *d = &out.deliveries[at++];
-                assert_true(at <= out.n_deliveries && d->id == i - 2 && d->hash == i - 2);
+                const struct store_delivery *d = &out.deliveries.list[at++];
+                assert_true(at <= out.deliveries.n && d->id == i - 2 && d->hash == i - 2);
                 assert_true(slice_eq(d->item, slice_of(bytes + i - 2, lengths[i - 2])));
             }
         }
-        assert_int_equal(at, out.n_deliveries);
+        assert_int_equal(at, out.deliveries.n);
     }
     staged_out_free(&out);
     staged_free(s);
@@ -364,8 +365,8 @@ static void test_forget_items(void **state)
     assert_int_equal(staged_load(s, 1, slice_str("u"), INT_MIN, &out), 1);
     assert_int_equal(out.n_plays, 2);
     assert_true(out.plays[0].hash == 10 && out.plays[1].hash == 20);
-    assert_int_equal(out.n_deliveries, 1);
-    assert_int_equal(out.deliveries[0].id, 4);
+    assert_int_equal(out.deliveries.n, 1);
+    assert_int_equal(out.deliveries.list[0].id, 4);
 
     /* Dropped rows aren't found again; dropping again changes nothing; the other user has all. */
     ids.n = 0;
@@ -380,7 +381,7 @@ static void test_forget_items(void **state)
     assert_int_equal(staged_find_user(s, 1, slice_str("u"), &ids), 0);
     staged_out_clear(&out);
     assert_int_equal(staged_load(s, 1, slice_str("u"), INT_MIN, &out), 0);
-    assert_true(out.n_plays == 0 && out.n_deliveries == 0);
+    assert_true(out.n_plays == 0 && out.deliveries.n == 0);
     assert_int_equal(staged_load(s, 1, slice_str("v"), INT_MIN, &out), 1);
     assert_int_equal(staged_users(s), 1);
 
@@ -500,8 +501,8 @@ static void compare_user(const struct staged *s, int key, int name, int first_mo
         expected_known = true;
         if (rows[i].delivery) {
             deliveries++;
-            assert_true(deliveries <= out->n_deliveries);
-            const struct store_delivery *d = &out->deliveries[out->n_deliveries - deliveries];
+            assert_true(deliveries <= out->deliveries.n);
+            const struct store_delivery *d = &out->deliveries.list[out->deliveries.n - deliveries];
             char item[8];
             snprintf(item, sizeof item, "i%u", (unsigned)rows[i].hash);
             assert_true(d->id == rows[i].id && d->hash == rows[i].hash && slice_eq(d->item, slice_str(item)));
@@ -513,7 +514,7 @@ static void compare_user(const struct staged *s, int key, int name, int first_mo
     }
     assert_int_equal(known, expected_known);
     assert_int_equal(out->n_plays, plays);
-    assert_int_equal(out->n_deliveries, deliveries);
+    assert_int_equal(out->deliveries.n, deliveries);
     assert_int_equal(staged_has_other(s, key_of(key), name_of(name)), expected_other);
 }
 
@@ -654,13 +655,13 @@ static int whole_life(size_t *rows_left)
         goto out;
     }
     for (int key = 0; key < 30; key++) {
-        size_t n = out.n_plays + out.n_deliveries;
+        size_t n = out.n_plays + out.deliveries.n;
         if ((rc = staged_load(s, key, slice_str("u"), SEP, &out)) < 0) {
-            assert_int_equal(out.n_plays + out.n_deliveries, n);
+            assert_int_equal(out.n_plays + out.deliveries.n, n);
             goto out;
         }
-        assert_int_equal(out.n_plays + out.n_deliveries, n + 100);
-        assert_memory_equal(out.deliveries[out.n_deliveries - 1].item.data, item, sizeof item);
+        assert_int_equal(out.n_plays + out.deliveries.n, n + 100);
+        assert_memory_equal(out.deliveries.list[out.deliveries.n - 1].item.data, item, sizeof item);
     }
     staged_walk_begin(&walk, s, INT64_MIN);
     while ((rc = staged_walk_next(&walk)) == 1) {

@@ -99,8 +99,8 @@ static const char *ask(uint32_t u, struct staged_out *out, uint8_t *there)
     int known = staged_load(shared, t_key(u), t_name(u, name), INT_MIN, out);
     uint32_t going = atomic_load(&forgetting[u]), most = atomic_load(&added[u]) + 1;
     memset(there, 0, most);
-    for (size_t k = 0; k < out->n_plays + out->n_deliveries; k++) {
-        uint64_t hash = k < out->n_plays ? out->plays[k].hash : out->deliveries[k - out->n_plays].hash;
+    for (size_t k = 0; k < out->n_plays + out->deliveries.n; k++) {
+        uint64_t hash = k < out->n_plays ? out->plays[k].hash : out->deliveries.list[k - out->n_plays].hash;
         uint32_t i = (uint32_t)hash;
         if (hash >> 32 != u || i >= most) {
             return "a row of somebody else";
@@ -117,7 +117,7 @@ static const char *ask(uint32_t u, struct staged_out *out, uint8_t *there)
             return "a lost row";
         }
     }
-    return (known == 1) == (out->n_plays + out->n_deliveries > 0) ? NULL : "known, or not";
+    return (known == 1) == (out->n_plays + out->deliveries.n > 0) ? NULL : "known, or not";
 }
 
 /* Of the last few deliveries alone. */
@@ -130,8 +130,8 @@ static const char *ask_last(uint32_t u, struct staged_out *out)
     out->deliveries_max = MOST;
     int rc = staged_load(shared, t_key(u), t_name(u, name), INT_MIN, out);
     out->deliveries_max = 0;
-    for (size_t k = 0; k < out->n_deliveries; k++) {
-        const struct store_delivery *d = &out->deliveries[k];
+    for (size_t k = 0; k < out->deliveries.n; k++) {
+        const struct store_delivery *d = &out->deliveries.list[k];
         if (d->hash >> 32 != u || !slice_eq(d->item, t_name(u, name))) {
             return "a delivery of somebody else";
         }
@@ -142,7 +142,7 @@ static const char *ask_last(uint32_t u, struct staged_out *out)
             return "not the newest first";
         }
     }
-    return rc < 0 ? "no memory" : out->n_deliveries >= 2 * MOST ? "more than count" : NULL;
+    return rc < 0 ? "no memory" : out->deliveries.n >= 2 * MOST ? "more than count" : NULL;
 }
 
 static void *ask_all(void *arg)

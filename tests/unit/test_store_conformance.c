@@ -20,13 +20,13 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "filter/filter.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
 #include "store/memory/memory_store.h"
 #include "store/positions.h"
 #include "store/rados/rados_store.h"
 #include "store/ring.h"
 #include "store/stats.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/memory_pool.h"
 #include "tests/lib/random.h"
 #include "tests/lib/rounds.h"
@@ -934,13 +934,13 @@ static void pack(struct buf *out, const char *user, uint64_t seed, const int *da
     int month = month_of_ms(START);
     const uint64_t stored = hash_id(SEED, slice_str("stored")), unseen = hash_id(SEED, slice_str("unseen"));
     uint32_t positions[] = {filter_position(stored, FILTER_LIVE_M), filter_position(unseen, FILTER_LIVE_M)};
-    const struct store_delivery deliveries[] = {{900, hash_id(SEED, slice_str("y")), slice_str("y")},
-                                                {7, hash_id(SEED, slice_str("x")), slice_str("x")}};
+    struct store_delivery deliveries[] = {{900, hash_id(SEED, slice_str("y")), slice_str("y")},
+                                          {7, hash_id(SEED, slice_str("x")), slice_str("x")}};
     const struct store_play plays[] = {{hash_id(SEED, slice_str("staged")), month}};
     uint32_t n = filter_sort(positions, 2, NULL);
     assert_int_equal(filter_add(&filter, positions, n, 4000, &arena), 0);
     assert_int_equal(filter_encode(&filter, &blob), 0);
-    assert_int_equal(delivered_encode(&codec, deliveries, 2, &sent), 0);
+    assert_int_equal(delivered_pack(&codec, &(struct delivered){.list = deliveries, .n = 2}, &sent), 0);
     const struct snapshot_forgotten item = {pack_item == NULL ? 0 : hash_id(SEED, slice_str(pack_item)), pack_item_ms};
     const struct snapshot_month stored_month = {month - 1, buf_slice(&blob)};
     const struct user_snapshot p = {.key = hash_user_key(seed, slice_str(user)),

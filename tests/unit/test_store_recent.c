@@ -13,11 +13,11 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
 #include "store/copy.h"
 #include "store/sqlite/staging/recent_forgets.h"
 #include "store/sqlite/state.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/random.h"
 #include "tests/lib/store_calls.h"
 
@@ -144,8 +144,7 @@ static void check_whole(struct store_fixture *f, int user)
     struct delivered_codec codec = {0};
     struct err err = {0};
     struct user_snapshot p = {0};
-    struct store_delivery *list = NULL;
-    size_t n = 0;
+    struct delivered sent = {0};
     uint64_t as_of = 0, last = f->store->feed->last(f->store);
     int rc = f->store->copy->whole(f->reader, slice_str(user_name(user)), &bytes, &as_of, &err);
     assert_true(rc == 0 || rc == 1);
@@ -153,8 +152,8 @@ static void check_whole(struct store_fixture *f, int user)
     if (rc == 1) {
         assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &p, &err), 0);
         if (p.deliveries.len > 0) {
-            assert_int_equal(
-                delivered_decode(&codec, p.deliveries.data, p.deliveries.len, SEED, &arena, &list, &n, &err), 0);
+            assert_int_equal(delivered_unpack(&codec, p.deliveries.data, p.deliveries.len, SEED, &arena, &sent, &err),
+                             0);
         }
     }
     for (int i = 0; i < ITEMS; i++) {
@@ -172,8 +171,8 @@ static void check_whole(struct store_fixture *f, int user)
             assert_true(k == 0 || p.plays[k].hash != p.plays[k - 1].hash);
             has = has || p.plays[k].hash == hash;
         }
-        for (size_t k = 0; k < n; k++) {
-            has = has || list[k].hash == hash;
+        for (size_t k = 0; k < sent.n; k++) {
+            has = has || sent.list[k].hash == hash;
         }
         assert_int_equal(has, model(user, i, UINT64_MAX));
     }

@@ -9,8 +9,8 @@
 
 #include "base/hash.h"
 #include "filter/filter.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_compare.h"
+#include "store/user/deliveries.h"
 
 enum { SEED = 7, MONTH = 2026 * 12 + 10, ITEMS = 500 };
 
@@ -72,7 +72,7 @@ static struct slice delivered(const char *const *items, size_t n)
         struct slice item = slice_str(items[i]);
         list[i] = (struct store_delivery){.id = n - i, .hash = hash_id(SEED, item), .item = item};
     }
-    assert_int_equal(delivered_encode(&codec, list, n, out), 0);
+    assert_int_equal(delivered_pack(&codec, &(struct delivered){.list = list, .n = n}, out), 0);
     delivered_codec_free(&codec);
     return buf_slice(out);
 }

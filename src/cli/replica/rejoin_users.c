@@ -7,8 +7,8 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "cli/replica/rejoin_impl.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
+#include "store/user/deliveries.h"
 
 enum { PAGE_BYTES = 1024 * 1024, LOAD_MAX = 15 * 1024 * 1024 /* the server takes 16 MiB */ };
 
@@ -67,25 +67,24 @@ static int is_newer(struct unseeing *u, const struct tombstone *theirs, struct e
 
 static int drop_deliveries(struct unseeing *u, const uint64_t *gone, size_t n_gone, struct err *err)
 {
-    struct store_delivery *list = NULL;
-    size_t n = 0, left = 0;
+    const struct delivered_unseen unseen = {.hashes = gone, .n = n_gone};
+    struct delivered theirs;
     if (u->p.deliveries.len == 0) {
         return 0;
     }
     uint64_t seed = u->r->store->ops->seed(u->r->store);
-    int rc = delivered_decode(&u->codec, u->p.deliveries.data, u->p.deliveries.len, seed, &u->arena, &list, &n, err);
+    int rc = delivered_unpack(&u->codec, u->p.deliveries.data, u->p.deliveries.len, seed, &u->arena, &theirs, err);
     if (rc < 0) {
         return err_prefix(err, "the deliveries of a user");
     }
-    for (size_t i = 0; i < n; i++) {
-        list[left] = list[i];
-        left += !hash_is_among(gone, n_gone, list[i].hash);
+    if (delivered_unsee(&theirs, &unseen) == 0) {
+        return 0;
     }
     buf_clear(&u->deliveries);
-    if (left > 0 && left < n && delivered_encode(&u->codec, list, left, &u->deliveries) < 0) {
+    if (theirs.n > 0 && delivered_pack(&u->codec, &theirs, &u->deliveries) < 0) {
         return no_memory(err);
     }
-    u->p.deliveries = left == n ? u->p.deliveries : left > 0 ? buf_slice(&u->deliveries) : slice_of(NULL, 0);
+    u->p.deliveries = theirs.n > 0 ? buf_slice(&u->deliveries) : slice_of(NULL, 0);
     return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/compare.h"
-#include "store/codec/deliveries.h"
+#include "store/user/deliveries.h"
 
 static const struct user_snapshot nobody;
 
@@ -232,31 +232,30 @@ static int compare_months(struct compare *c)
     return rc;
 }
 
-static int read_deliveries(struct compare *c, const struct user_snapshot *p, struct store_delivery **out, size_t *n)
+static int read_deliveries(struct compare *c, const struct user_snapshot *p, struct delivered *out)
 {
-    *n = 0;
+    *out = (struct delivered){0};
     return p->deliveries.len == 0
                ? 0
-               : delivered_decode(&c->codec, p->deliveries.data, p->deliveries.len, c->seed, &c->arena, out, n, c->err);
+               : delivered_unpack(&c->codec, p->deliveries.data, p->deliveries.len, c->seed, &c->arena, out, c->err);
 }
 
 /* Their ids are each store's own. */
 static int compare_deliveries(struct compare *c)
 {
-    struct store_delivery *a, *b;
-    size_t n_a, n_b;
+    struct delivered a, b;
     arena_reset(&c->arena);
-    int rc = read_deliveries(c, c->a, &a, &n_a);
-    if (rc < 0 || (rc = read_deliveries(c, c->b, &b, &n_b)) < 0) {
+    int rc = read_deliveries(c, c->a, &a);
+    if (rc < 0 || (rc = read_deliveries(c, c->b, &b)) < 0) {
         return rc;
     }
-    if (n_a != n_b) {
-        snprintf(c->why, USER_COMPARE_TEXT, "%zu deliveries here, %zu there", n_a, n_b);
+    if (a.n != b.n) {
+        snprintf(c->why, USER_COMPARE_TEXT, "%zu deliveries here, %zu there", a.n, b.n);
         return 0;
     }
-    for (size_t i = 0; i < n_a; i++) {
-        if (!slice_eq(a[i].item, b[i].item)) {
-            snprintf(c->why, USER_COMPARE_TEXT, "delivery %zu of %zu is another", i + 1, n_a);
+    for (size_t i = 0; i < a.n; i++) {
+        if (!slice_eq(a.list[i].item, b.list[i].item)) {
+            snprintf(c->why, USER_COMPARE_TEXT, "delivery %zu of %zu is another", i + 1, a.n);
             return 0;
         }
     }

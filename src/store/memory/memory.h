@@ -4,13 +4,13 @@
 
 #include <pthread.h>
 
-#include "store/codec/deliveries.h"
 #include "store/guarded_clock.h"
 #include "store/memory/memory_store.h"
 #include "store/positions.h"
 #include "store/stats.h"
 #include "store/thread_queue.h"
 #include "store/tombstones.h"
+#include "store/user/deliveries.h"
 
 /* A month's filter that was imported, as its blob. */
 struct memory_month {
@@ -29,7 +29,7 @@ struct memory_user {
     size_t n_plays, cap_plays;
     size_t promised; /* plays of the batch at hand that have room and are not there yet */
 
-    struct store_delivery *deliveries; /* oldest first; each item is an allocation of its own */
+    struct store_delivery *deliveries; /* newest first; each item is an allocation of its own */
     size_t n_deliveries, cap_deliveries;
     size_t promised_deliveries;
 
@@ -66,6 +66,7 @@ struct memory_store {
     /* The thread's own, for imports. */
     struct arena arena;
     struct delivered_codec codec;
+    struct delivered united; /* of one user */
     int64_t expired_mono_ms;
 };
 

@@ -24,9 +24,7 @@ struct plan {
     struct memory_user *user;
     struct memory_month *months; /* newest first */
     size_t n_months;
-    struct filter *filters;            /* of the months */
-    struct store_delivery *deliveries; /* newest first */
-    size_t n_deliveries;
+    struct filter *filters; /* of the months */
     uint64_t *exceptions;
     size_t n_exceptions;
     int *damaged;
@@ -184,26 +182,21 @@ static int plan_deliveries(struct plan *p)
     struct memory_store *s = p->s;
     const struct memory_user *u = p->user;
     struct slice blob = p->snapshot.deliveries;
-    struct store_delivery *theirs = NULL;
+    struct delivered theirs = {0};
+    const struct delivered ours = {.list = u->deliveries, .n = u->n_deliveries};
     struct err why = {0};
-    size_t n = 0;
     if (blob.len > 0 && p->snapshot.last_month >= p->first_kept) {
-        int result = delivered_decode(&s->codec, blob.data, blob.len, s->seed, &s->arena, &theirs, &n, &why);
+        int result = delivered_unpack(&s->codec, blob.data, blob.len, s->seed, &s->arena, &theirs, &why);
         if (result < 0) {
             return err_set(p->err, result, "user %s: %s", log_quote(p->snapshot.user), why.text);
         }
     }
-    struct store_delivery *ours = get(p, u->n_deliveries, sizeof *ours);
-    struct store_delivery *all = get(p, u->n_deliveries + n, sizeof *all);
-    if (ours == NULL || all == NULL) {
+    delivered_rank(&ours, &theirs);
+    s->united.n = 0;
+    if (delivered_add(&s->united, ours.list, ours.n) < 0 || delivered_add(&s->united, theirs.list, theirs.n) < 0) {
         return no_memory(p);
     }
-    for (size_t i = 0; i < u->n_deliveries; i++) {
-        ours[i] = u->deliveries[u->n_deliveries - 1 - i];
-    }
-    delivered_rank(ours, u->n_deliveries, theirs, n, all);
-    p->deliveries = all;
-    p->n_deliveries = delivered_last(all, u->n_deliveries + n, (size_t)config_now(s->cfg)->delivered_max);
+    delivered_unite(&s->united, (size_t)config_now(s->cfg)->delivered_max);
     return 0;
 }
 
@@ -250,14 +243,14 @@ static bool keep_lists(struct plan *p, struct memory_user *to)
 {
     struct memory_store *s = p->s;
     to->months = keep(s, p->months, p->n_months * sizeof *p->months);
-    to->deliveries = keep(s, p->deliveries, p->n_deliveries * sizeof *p->deliveries);
+    to->deliveries = keep(s, s->united.list, s->united.n * sizeof *s->united.list);
     to->exceptions = keep(s, p->exceptions, p->n_exceptions * sizeof *p->exceptions);
     to->damaged = keep(s, p->damaged, p->n_damaged * sizeof *p->damaged);
     to->n_exceptions = to->exceptions != NULL ? p->n_exceptions : 0;
     to->n_damaged = to->damaged != NULL ? p->n_damaged : 0;
-    to->cap_deliveries = to->deliveries != NULL ? p->n_deliveries : 0;
+    to->cap_deliveries = to->deliveries != NULL ? s->united.n : 0;
     bool good = to->n_exceptions == p->n_exceptions && to->n_damaged == p->n_damaged &&
-                to->cap_deliveries == p->n_deliveries && (p->n_months == 0 || to->months != NULL);
+                to->cap_deliveries == s->united.n && (p->n_months == 0 || to->months != NULL);
     size_t months = to->months != NULL ? p->n_months : 0;
     for (; good && to->n_months < months; to->n_months++) {
         const struct memory_month *m = &p->months[to->n_months];
@@ -267,8 +260,8 @@ static bool keep_lists(struct plan *p, struct memory_user *to)
             break;
         }
     }
-    for (; good && to->n_deliveries < p->n_deliveries; to->n_deliveries++) {
-        struct store_delivery d = p->deliveries[p->n_deliveries - 1 - to->n_deliveries]; /* oldest first */
+    for (; good && to->n_deliveries < s->united.n; to->n_deliveries++) {
+        struct store_delivery d = s->united.list[to->n_deliveries];
         d.item.data = keep(s, d.item.data, d.item.len);
         if (d.item.data == NULL) {
             good = false;

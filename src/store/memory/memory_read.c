@@ -102,8 +102,8 @@ static int copy_lists(struct store_reader *r, const struct memory_user *u, int f
         }
     }
     view->deliveries = deliveries;
-    for (size_t i = u->n_deliveries; view->n_deliveries < n_deliveries;) {
-        struct store_delivery d = u->deliveries[--i];
+    while (view->n_deliveries < n_deliveries) {
+        struct store_delivery d = u->deliveries[view->n_deliveries];
         const char *item = arena_copy(&r->arena, d.item.data, d.item.len);
         if (item == NULL) {
             return ERR_NOMEM;

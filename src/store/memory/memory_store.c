@@ -149,6 +149,7 @@ static void free_store(struct memory_store *s)
     tombstones_free(s->tombstones);
     arena_free(&s->arena);
     delivered_codec_free(&s->codec);
+    delivered_free(&s->united);
     thread_queue_destroy(&s->queue);
     guarded_clock_end(&s->clock);
     pthread_cond_destroy(&s->loaded);

@@ -48,7 +48,7 @@ static int promise_deliveries(struct memory_store *s, struct memory_user *u, siz
         u->deliveries = now;
         u->cap_deliveries = want;
     }
-    return 0;
+    return delivered_reserve(&s->united, u->n_deliveries + u->promised_deliveries);
 }
 
 static bool is_kept(const struct store_event *event, int first_kept)
@@ -94,23 +94,56 @@ static void take_back(struct memory_store *s, const struct store_batch *batch, s
     }
 }
 
-/* The newest place of an item is the one that counts. */
-static void add_delivery(struct memory_store *s, struct memory_user *u, struct slice item, uint64_t hash, int month,
-                         size_t most)
+static void drop_gone(struct memory_store *s, const struct delivered *stays, const struct store_delivery *d)
 {
-    for (size_t i = u->n_deliveries; i-- > 0;) {
-        if (u->deliveries[i].hash == hash && slice_eq(u->deliveries[i].item, item)) {
-            memory_drop_delivery(s, u, i);
-        }
+    if (!delivered_has(stays, d)) {
+        memory_resize(s, (void *)(uintptr_t)d->item.data, d->item.len, 0, true);
     }
-    while (u->n_deliveries >= most) {
-        memory_drop_delivery(s, u, 0);
+}
+
+/* As the user's list has room for, and `united` for all of them. */
+static void add_deliveries(struct memory_store *s, struct memory_user *u, const struct store_event *event,
+                           struct copies *copies)
+{
+    struct delivered *all = &s->united;
+    const struct slice *items = copies->items + copies->taken;
+    const uint64_t first = s->last_id + 1;
+    const uint8_t *next = event->items;
+    all->n = 0;
+    delivered_add(all, u->deliveries, u->n_deliveries);
+    for (uint32_t i = 0; i < event->n; i++) {
+        struct slice item;
+        uint64_t hash;
+        next = store_event_item(next, &item, &hash);
+        delivered_add(all, &(struct store_delivery){++s->last_id, hash, items[i]}, 1);
     }
-    u->deliveries[u->n_deliveries++] = (struct store_delivery){++s->last_id, hash, item};
-    u->promised_deliveries--;
-    u->known = true;
-    u->last_month = month > u->last_month ? month : u->last_month;
-    s->stats.staged_rows++;
+    delivered_unite(all, copies->most);
+    for (size_t i = 0; i < u->n_deliveries; i++) {
+        drop_gone(s, all, &u->deliveries[i]);
+    }
+    next = event->items;
+    for (uint32_t i = 0; i < event->n; i++) {
+        struct slice item;
+        uint64_t hash;
+        next = store_event_item(next, &item, &hash);
+        drop_gone(s, all, &(struct store_delivery){first + i, hash, items[i]});
+    }
+    s->stats.staged_rows += all->n - u->n_deliveries;
+    memcpy(u->deliveries, all->list, all->n * sizeof *all->list);
+    u->n_deliveries = all->n;
+    u->promised_deliveries -= event->n;
+    copies->taken += event->n;
+}
+
+static void add_plays(struct memory_store *s, struct memory_user *u, const struct store_event *event, int month)
+{
+    const uint8_t *next = event->items;
+    for (uint32_t i = 0; i < event->n; i++) {
+        struct slice item;
+        uint64_t hash;
+        next = store_event_item(next, &item, &hash);
+        memory_add_play(s, u, hash, month);
+    }
 }
 
 static void apply(struct memory_store *s, const struct store_batch *batch, int first_kept, struct copies *copies)
@@ -124,17 +157,13 @@ static void apply(struct memory_store *s, const struct store_batch *batch, int f
         }
         struct memory_user *u = memory_find(s, event.key, event.user);
         int month = month_of_ms(event.at_ms);
-        const uint8_t *next = event.items;
-        for (uint32_t i = 0; i < event.n; i++) {
-            struct slice item;
-            uint64_t hash;
-            next = store_event_item(next, &item, &hash);
-            if (event.kind == STORE_PLAY) {
-                memory_add_play(s, u, hash, month);
-            } else {
-                add_delivery(s, u, copies->items[copies->taken++], hash, month, copies->most);
-            }
+        if (event.kind == STORE_PLAY) {
+            add_plays(s, u, &event, month);
+        } else {
+            add_deliveries(s, u, &event, copies);
         }
+        u->known = true;
+        u->last_month = month > u->last_month ? month : u->last_month;
     }
 }
 

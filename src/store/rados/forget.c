@@ -243,26 +243,25 @@ static int add_sent(struct op *o, const struct layout_key *key, struct slice val
 static int look_at_deliveries(struct op *o)
 {
     const size_t max = (size_t)config_now(o->update.s->cfg)->delivered_max;
-    struct store_delivery *last = arena_alloc(&o->update.arena, o->n_sent * sizeof *last + 1);
-    if (last == NULL) {
+    struct delivered last = {.list = arena_alloc(&o->update.arena, o->n_sent * sizeof *last.list + 1)};
+    if (last.list == NULL) {
         return update_nomem(&o->update);
     }
-    size_t n = 0;
     for (const struct sent *s = o->sent; s != NULL; s = s->next) {
-        last[n++] = s->of;
+        last.list[last.n++] = s->of;
     }
-    n = delivered_last(last, n, max);
-    for (size_t i = 0; i < n; i++) {
-        const size_t at = hash_place(o->hashes, o->n, last[i].hash);
+    delivered_unite(&last, max);
+    for (size_t i = 0; i < last.n; i++) {
+        const size_t at = hash_place(o->hashes, o->n, last.list[i].hash);
         if (at < o->n) {
             o->items[at].exact = true;
         }
     }
     int result = 0;
-    for (const struct sent *s = o->sent; s != NULL && result == 0 && n == max; s = s->next) {
+    for (const struct sent *s = o->sent; s != NULL && result == 0 && last.n == max; s = s->next) {
         const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = s->of.id, .hash = s->of.hash};
         const bool of_item = hash_place(o->hashes, o->n, key.hash) < o->n;
-        result = !of_item && key.stamp < last[n - 1].id ? add_going(o, &key) : 0;
+        result = !of_item && key.stamp < last.list[last.n - 1].id ? add_going(o, &key) : 0;
     }
     return result;
 }

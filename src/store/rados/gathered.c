@@ -5,7 +5,6 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
-#include "store/codec/deliveries.h"
 #include "store/rados/rados.h"
 #include "store/tombstones.h"
 
@@ -359,6 +358,32 @@ static int read_months(struct making *m)
     return result;
 }
 
+int gathered_last(const struct gathered *g, size_t max, struct delivered *out)
+{
+    *out = (struct delivered){.list = arena_alloc(g->arena, g->n_deliveries * sizeof *out->list + 1)};
+    if (out->list == NULL) {
+        return ERR_NOMEM;
+    }
+    if (g->n_deliveries > 0) {
+        memcpy(out->list, g->deliveries, g->n_deliveries * sizeof *out->list);
+    }
+    out->n = g->n_deliveries;
+    delivered_unite(out, max);
+    return 0;
+}
+
+struct delivered gathered_unite(struct gathered *g, size_t max)
+{
+    struct delivered last = {.list = g->deliveries, .n = g->n_deliveries};
+    delivered_unite(&last, max);
+    for (size_t i = 1; i < last.n; i++) {
+        if (last.list[i].id >= last.list[i - 1].id) {
+            last.list[i].id = last.list[i - 1].id - 1;
+        }
+    }
+    return last;
+}
+
 static void show_lists(struct making *m)
 {
     struct gathered *g = m->g;
@@ -369,14 +394,9 @@ static void show_lists(struct making *m)
         }
     }
     view->plays = g->plays;
-    view->n_deliveries =
-        delivered_last(g->deliveries, g->n_deliveries, (size_t)config_now(m->q->s->cfg)->delivered_max);
-    for (size_t i = 1; i < view->n_deliveries; i++) { /* two nodes may have drawn one stamp */
-        if (g->deliveries[i].id >= g->deliveries[i - 1].id) {
-            g->deliveries[i].id = g->deliveries[i - 1].id - 1;
-        }
-    }
-    view->deliveries = g->deliveries;
+    const struct delivered last = gathered_unite(g, (size_t)config_now(m->q->s->cfg)->delivered_max);
+    view->deliveries = last.list;
+    view->n_deliveries = last.n;
     view->exceptions = g->exceptions;
     view->n_exceptions = g->n_exceptions;
 }

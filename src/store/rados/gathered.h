@@ -6,6 +6,7 @@
 #include "store/codec/user_snapshot.h"
 #include "store/rados/fetch.h"
 #include "store/store.h"
+#include "store/user/deliveries.h"
 
 struct gathered_part { /* of a month's filter */
     int month;
@@ -22,7 +23,7 @@ struct gathered {
     size_t n_parts, cap_parts;
     struct store_play *plays;
     size_t n_plays, cap_plays;
-    struct store_delivery *deliveries; /* newest first, with repeats */
+    struct store_delivery *deliveries; /* newest first, with repeats, in the arena */
     size_t n_deliveries, cap_deliveries;
     uint64_t *exceptions; /* ascending */
     size_t n_exceptions, cap_exceptions;
@@ -50,6 +51,11 @@ extern const struct fetch_range gathered_filters[1]; /* these alone */
 
 /* Nothing yet; the arena is the caller's, who resets it. */
 void gathered_begin(struct gathered *g, struct arena *arena, size_t limit);
+
+/* The last `max` deliveries. As they lie there: a copy in the arena; 0 or ERR_NOMEM. */
+int gathered_last(const struct gathered *g, size_t max, struct delivered *out);
+/* As a view or a snapshot has them, each with an id of its own, though two nodes may have drawn one stamp: in place. */
+struct delivered gathered_unite(struct gathered *g, size_t max);
 
 /* A key and its value, which are copied. 0, ERR_NOMEM, ERR_LARGE. What is damaged is no error here. Of a play the key
  * says all that counts, so it is one that is old; a delivery counts as a mark of damage. */

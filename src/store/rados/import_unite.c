@@ -276,37 +276,26 @@ static int add_plays(struct import *m)
     return result;
 }
 
-static bool is_ours(const struct gathered *g, const struct store_delivery *d)
-{
-    for (size_t i = 0; i < g->n_deliveries; i++) {
-        if (g->deliveries[i].id == d->id && g->deliveries[i].hash == d->hash) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int put_deliveries(struct import *m, const struct store_delivery *all, size_t n)
+/* What lies there becomes what is to: only what differs is written. */
+static int put_deliveries(struct import *m, const struct delivered *all)
 {
     const struct gathered *g = &m->gathered;
     struct update *u = &m->update;
-    int result = 0;
-    for (size_t i = 0; i < n && result == 0; i++) {
+    struct delivered there;
+    int result = gathered_last(g, DELIVERED_MAX, &there) < 0 ? update_nomem(u) : 0;
+    for (size_t i = 0; i < all->n && result == 0; i++) {
+        const struct store_delivery *d = &all->list[i];
         char value[LAYOUT_DELIVERY_VALUE];
-        if (!is_ours(g, &all[i])) {
-            size_t len = layout_delivery_write(m->newest, all[i].item, value);
-            const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = all[i].id, .hash = all[i].hash};
+        if (!delivered_has(&there, d)) {
+            size_t len = layout_delivery_write(m->newest, d->item, value);
+            const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = d->id, .hash = d->hash};
             result = update_set(u, &key, slice_of(value, len));
             m->keys++;
         }
     }
     for (size_t i = 0; i < g->n_deliveries && result == 0; i++) {
         const struct store_delivery *d = &g->deliveries[i];
-        bool stays = false;
-        for (size_t j = 0; j < n && !stays; j++) {
-            stays = all[j].id == d->id && all[j].hash == d->hash;
-        }
-        if (!stays) {
+        if (!delivered_has(all, d)) {
             result = update_remove(u, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->id, .hash = d->hash});
         }
     }
@@ -316,29 +305,28 @@ static int put_deliveries(struct import *m, const struct store_delivery *all, si
 static int unite_deliveries(struct import *m)
 {
     struct rados_store *s = m->update.s;
-    const struct gathered *g = &m->gathered;
     struct slice blob = m->snapshot.deliveries;
-    struct store_delivery *theirs = NULL;
+    struct delivered theirs, all;
     struct err why = {0};
-    size_t n = 0, max = (size_t)config_now(s->cfg)->delivered_max;
+    const size_t max = (size_t)config_now(s->cfg)->delivered_max;
     if (blob.len == 0 || m->snapshot.last_month < m->first_kept) {
         return 0;
     }
-    int result = delivered_decode(&s->codec, blob.data, blob.len, s->seed, &m->update.arena, &theirs, &n, &why);
+    int result = delivered_unpack(&s->codec, blob.data, blob.len, s->seed, &m->update.arena, &theirs, &why);
     if (result < 0) {
         return err_set(&m->update.err, result, "user %s: %s", log_quote(m->update.user), why.text);
     }
-    struct store_delivery *ours = get(m, g->n_deliveries, sizeof *ours);
-    struct store_delivery *all = get(m, g->n_deliveries + n, sizeof *all);
-    if (ours == NULL || all == NULL) {
+    if (gathered_last(&m->gathered, max, &all) < 0) {
         return update_nomem(&m->update);
     }
-    if (g->n_deliveries > 0) {
-        memcpy(ours, g->deliveries, g->n_deliveries * sizeof *ours);
+    delivered_rank(&all, &theirs);
+    if (delivered_add(&all, theirs.list, theirs.n) < 0) {
+        return update_nomem(&m->update);
     }
-    size_t n_ours = delivered_last(ours, g->n_deliveries, max);
-    delivered_rank(ours, n_ours, theirs, n, all);
-    return put_deliveries(m, all, delivered_last(all, n_ours + n, max));
+    delivered_unite(&all, max);
+    result = put_deliveries(m, &all);
+    delivered_free(&all);
+    return result;
 }
 
 static int mark_damage(struct import *m)

@@ -210,25 +210,14 @@ static int remove_deliveries(struct merge *m, bool all)
 {
     struct gathered *g = &m->gathered;
     size_t max = (size_t)config_now(m->update.s->cfg)->delivered_max;
-    struct store_delivery *last = arena_alloc(&m->update.arena, g->n_deliveries * sizeof *last + 1);
-    if (last == NULL) {
+    struct delivered last;
+    if (gathered_last(g, all ? 0 : max, &last) < 0) {
         return update_nomem(&m->update);
     }
-    if (g->n_deliveries > 0) {
-        memcpy(last, g->deliveries, g->n_deliveries * sizeof *last);
-    }
-    size_t kept = all ? 0 : delivered_last(last, g->n_deliveries, max), at = 0;
     int result = 0;
     for (size_t i = 0; i < g->n_deliveries && result == 0; i++) {
         const struct store_delivery *d = &g->deliveries[i];
-        bool stays = false;
-        while (at < kept && last[at].id > d->id) {
-            at++;
-        }
-        for (size_t j = at; j < kept && last[j].id == d->id && !stays; j++) { /* two may have one stamp */
-            stays = last[j].hash == d->hash;
-        }
-        if (stays) {
+        if (delivered_has(&last, d)) {
             continue;
         }
         m->removed_keys++;

@@ -10,9 +10,9 @@
 #include "base/calendar.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
-#include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
 #include "store/rados/gathered.h"
+#include "store/user/deliveries.h"
 
 enum { MARKS_MAX = USER_SNAPSHOT_LISTS_MAX };
 
@@ -158,18 +158,12 @@ static void look_for_lost(struct packing *x)
 
 static int pack_deliveries(struct packing *x, struct err *err)
 {
-    struct gathered *g = &x->g;
     struct buf blob = {0};
-    size_t n = delivered_last(g->deliveries, g->n_deliveries, DELIVERED_MAX);
-    if (n == 0) {
+    const struct delivered last = gathered_unite(&x->g, DELIVERED_MAX);
+    if (last.n == 0) {
         return 0;
     }
-    for (size_t i = 1; i < n; i++) { /* two nodes may have drawn one stamp */
-        if (g->deliveries[i].id >= g->deliveries[i - 1].id) {
-            g->deliveries[i].id = g->deliveries[i - 1].id - 1;
-        }
-    }
-    int result = delivered_encode(&x->p->codec, g->deliveries, n, &blob);
+    int result = delivered_pack(&x->p->codec, &last, &blob);
     const char *copy = result == 0 ? arena_copy(&x->p->arena, blob.data, blob.len) : NULL;
     x->out.deliveries = slice_of(copy, copy != NULL ? blob.len : 0);
     buf_free(&blob);

@@ -20,7 +20,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "store/codec/deliveries.h"
 #include "store/guarded_clock.h"
 #include "store/rados/cluster.h"
 #include "store/rados/meta.h"
@@ -29,6 +28,7 @@
 #include "store/rados/update.h"
 #include "store/stats.h"
 #include "store/thread_queue.h"
+#include "store/user/deliveries.h"
 
 enum {
     RADOS_SHARDS = 16,

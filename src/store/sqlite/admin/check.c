@@ -10,7 +10,6 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/codec/deliveries.h"
 #include "store/sqlite/admin/check.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/db/schema.h"
@@ -19,6 +18,7 @@
 #include "store/sqlite/staging/pool_rows.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"
+#include "store/user/deliveries.h"
 
 enum {
     OPS = 1000,        /* of SQLite between two looks at its own check's progress ... */
@@ -243,8 +243,7 @@ static void delivered_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 {
     (void)arg;
     struct slice blob = db_column_bytes(stmt, 1);
-    struct store_delivery *list;
-    size_t n;
+    struct delivered list;
     struct err err = {0};
     arena_reset(&c->arena);
     if (sqlite3_column_type(stmt, 2) == SQLITE_NULL) {
@@ -253,7 +252,7 @@ static void delivered_row(struct check *c, sqlite3_stmt *stmt, void *arg)
                 "check --repair",
                 who(stmt, 0, 2));
     }
-    if (delivered_decode(&c->codec, blob.data, blob.len, c->seed, &c->arena, &list, &n, &err) < 0) {
+    if (delivered_unpack(&c->codec, blob.data, blob.len, c->seed, &c->arena, &list, &err) < 0) {
         problem(c, "user %s: deliveries can't be read: %s", who(stmt, 0, 2), err.text);
     }
 }

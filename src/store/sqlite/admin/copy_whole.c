@@ -24,22 +24,21 @@ static int out_of_memory(struct err *err)
 /* Staged deliveries, which are among r->out's, with those of history's blob, as one blob. */
 static int unite_deliveries(struct store_reader *r, struct user_snapshot *p, struct buf *blob, struct err *err)
 {
-    struct store_delivery *list = NULL;
-    size_t n = 0;
+    struct delivered *all = &r->out.deliveries, stored = {0};
     int result = 0;
-    if (r->out.n_deliveries == 0) {
+    if (all->n == 0) {
         return 0;
     }
     if (p->deliveries.len > 0) {
-        result = delivered_decode(&r->codec, p->deliveries.data, p->deliveries.len, r->store->seed, &r->arena, &list,
-                                  &n, err);
+        result =
+            delivered_unpack(&r->codec, p->deliveries.data, p->deliveries.len, r->store->seed, &r->arena, &stored, err);
     }
-    if (result == 0 && staged_out_add(&r->out, list, n) < 0) {
+    if (result == 0 && delivered_add(all, stored.list, stored.n) < 0) {
         result = out_of_memory(err);
     }
     if (result == 0) {
-        n = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
-        result = delivered_encode(&r->codec, r->out.deliveries, n, blob) < 0 ? out_of_memory(err) : 0;
+        delivered_unite(all, r->out.deliveries_max);
+        result = delivered_pack(&r->codec, all, blob) < 0 ? out_of_memory(err) : 0;
         p->deliveries = slice_of((const char *)blob->data, blob->len);
     }
     return result;

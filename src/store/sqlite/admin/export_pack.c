@@ -20,8 +20,7 @@ struct packed {
     struct user_snapshot snapshot;
     struct snapshot_month months[HISTORY_MONTHS_MAX];
     int damaged[HISTORY_MONTHS_MAX + 1];
-    struct store_delivery *deliveries;
-    size_t n_deliveries;
+    struct delivered stored;
 };
 
 static void mark(struct export_packer *x, struct packed *p, int month, const char *why)
@@ -82,8 +81,7 @@ static int pack_delivered(struct export_packer *x, struct packed *p, struct err 
     }
     struct slice blob = db_column_bytes(stmt, 0);
     struct err why = {0};
-    result =
-        delivered_decode(&x->codec, blob.data, blob.len, x->seed, &x->arena, &p->deliveries, &p->n_deliveries, &why);
+    result = delivered_unpack(&x->codec, blob.data, blob.len, x->seed, &x->arena, &p->stored, &why);
     sqlite3_reset(stmt);
     if (result == ERR_CORRUPT) {
         mark(x, p, 0, why.text);
@@ -142,15 +140,16 @@ static int pack_staged(struct export_packer *x, struct packed *p, struct err *er
 
 static int pack_deliveries(struct export_packer *x, struct packed *p, struct err *err)
 {
-    if (p->n_deliveries > 0 && staged_out_add(&x->staged, p->deliveries, p->n_deliveries) < 0) {
+    struct delivered *all = &x->staged.deliveries;
+    struct buf blob = {0};
+    if (delivered_add(all, p->stored.list, p->stored.n) < 0) {
         return out_of_memory(err);
     }
-    if (x->staged.n_deliveries == 0) {
+    if (all->n == 0) {
         return 0;
     }
-    size_t n = delivered_last(x->staged.deliveries, x->staged.n_deliveries, DELIVERED_MAX);
-    struct buf blob = {0};
-    int result = delivered_encode(&x->codec, x->staged.deliveries, n, &blob);
+    delivered_unite(all, DELIVERED_MAX);
+    int result = delivered_pack(&x->codec, all, &blob);
     const char *copy = result == 0 ? arena_copy(&x->arena, blob.data, blob.len) : NULL;
     p->snapshot.deliveries = slice_of(copy, copy != NULL ? blob.len : 0);
     buf_free(&blob);

@@ -14,7 +14,6 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/codec/deliveries.h"
 #include "store/sqlite/admin/repair.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/folder_lock.h"
@@ -22,6 +21,7 @@
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
+#include "store/user/deliveries.h"
 
 struct repair {
     struct db db;
@@ -270,12 +270,11 @@ static int repair_delivered(struct repair *r, struct err *err)
     int result;
     while ((result = db_step(&r->db, stmt, err)) == 1) {
         struct slice blob = db_column_bytes(stmt, 1);
-        struct store_delivery *list;
-        size_t n;
+        struct delivered list;
         struct err why = {0};
         arena_reset(&r->arena);
         advance(r);
-        if (delivered_decode(&r->codec, blob.data, blob.len, r->seed, &r->arena, &list, &n, &why) == ERR_CORRUPT &&
+        if (delivered_unpack(&r->codec, blob.data, blob.len, r->seed, &r->arena, &list, &why) == ERR_CORRUPT &&
             (result = note(&rows, sqlite3_column_int64(stmt, 0), -1, why.text, err)) < 0) {
             break;
         }

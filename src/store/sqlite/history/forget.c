@@ -72,10 +72,9 @@ static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
         return result;
     }
     struct slice blob = db_column_bytes(stmt, 0);
-    struct store_delivery *list = NULL;
+    struct delivered stored;
     struct err why = {0};
-    size_t n = 0;
-    result = delivered_decode(&h->codec, blob.data, blob.len, s->seed, &h->arena, &list, &n, &why);
+    result = delivered_unpack(&h->codec, blob.data, blob.len, s->seed, &h->arena, &stored, &why);
     sqlite3_reset(stmt);
     if (result == ERR_CORRUPT && config_now(s->cfg)->on_damage == DAMAGE_ANSWER) {
         return 0; /* no question reads it */
@@ -83,25 +82,15 @@ static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
     if (result < 0) {
         return err_set(err, result, "user %s: deliveries can't be read: %s", log_quote(forget->user), why.text);
     }
-    size_t left = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool gone = list[i].id < forget->cut;
-        for (size_t j = 0; j < forget->n_items && !gone; j++) {
-            gone = list[i].hash == forget->hashes[j] &&
-                   (forget->items == NULL || slice_eq(list[i].item, forget->items[j]));
-        }
-        if (!gone) {
-            list[left++] = list[i];
-        }
-    }
-    if (left == n) {
+    const struct delivered_unseen unseen = {forget->hashes, forget->items, forget->n_items, forget->cut};
+    if (delivered_unsee(&stored, &unseen) == 0) {
         return 0;
     }
-    if (left == 0) {
+    if (stored.n == 0) {
         return run_key(s, db_stmt(&h->db, SQL_DELIVERED_DELETE, err), forget->key, err);
     }
     buf_clear(&h->blob);
-    if (delivered_encode(&h->codec, list, left, &h->blob) < 0) {
+    if (delivered_pack(&h->codec, &stored, &h->blob) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory while forgetting");
     }
     stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, err);

@@ -9,12 +9,12 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/log.h"
-#include "store/codec/deliveries.h"
 #include "store/ring.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
 #include "store/store.h"
 #include "store/thread_queue.h"
+#include "store/user/deliveries.h"
 
 struct sqlite_store;
 struct bulk;
@@ -82,7 +82,7 @@ struct historian {
     struct arena arena; /* of one user's merge */
     struct buf blob;
     struct delivered_codec codec;
-    struct staged_out deliveries;
+    struct delivered deliveries; /* of one user, stored and to be merged */
     uint32_t *positions, *scratch;
     size_t cap_positions;
     bool paused;                 /* history WAL at its limit and a reader keeps it from shrinking */

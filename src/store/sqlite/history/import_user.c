@@ -254,11 +254,11 @@ static int plan_months(struct import_work *w)
 
 /* --- deliveries --- */
 
-static int decode_ours(struct import_work *w, struct store_delivery **list, size_t *n)
+/* What history has. */
+static int unpack_ours(struct import_work *w, struct delivered *ours)
 {
     struct historian *h = &w->s->historian;
-    *list = NULL;
-    *n = 0;
+    *ours = (struct delivered){0};
     sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, w->err);
     db_bind_key(stmt, w->user.key);
     int result = db_step(&h->db, stmt, w->err);
@@ -267,7 +267,7 @@ static int decode_ours(struct import_work *w, struct store_delivery **list, size
     }
     struct slice blob = db_column_bytes(stmt, 0);
     struct err why = {0};
-    result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, list, n, &why);
+    result = delivered_unpack(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, ours, &why);
     if (result == ERR_CORRUPT) {
         result = merge_quarantine(w->s, &w->user, 0, blob, why.text, w->err);
     } else if (result < 0) {
@@ -277,9 +277,8 @@ static int decode_ours(struct import_work *w, struct store_delivery **list, size
     return result;
 }
 
-/* Theirs, with the ids that they get here. ours: what history has. */
-static int rank_theirs(struct import_work *w, const struct store_delivery *ours, size_t n_ours,
-                       const struct store_delivery *theirs, size_t n_theirs, const struct store_delivery **ranked)
+/* Gives theirs ids of this store. */
+static int rank_theirs(struct import_work *w, const struct delivered *ours, struct delivered *theirs)
 {
     struct store_reader *pin = &w->s->historian_pin;
     struct staged_out *here = &pin->out;
@@ -288,16 +287,11 @@ static int rank_theirs(struct import_work *w, const struct store_delivery *ours,
     if (result < 0) {
         return result;
     }
-    if (staged_out_add(here, ours, n_ours) < 0) {
+    if (delivered_add(&here->deliveries, ours->list, ours->n) < 0) {
         return import_no_memory(w->err);
     }
-    size_t n = delivered_last(here->deliveries, here->n_deliveries, here->deliveries_max);
-    struct store_delivery *all = arena_alloc(&w->s->historian.arena, (n + n_theirs) * sizeof *all + 1);
-    if (all == NULL) {
-        return import_no_memory(w->err);
-    }
-    delivered_rank(here->deliveries, n, theirs, n_theirs, all);
-    *ranked = all + n;
+    delivered_unite(&here->deliveries, here->deliveries_max);
+    delivered_rank(&here->deliveries, theirs);
     return 0;
 }
 
@@ -305,37 +299,25 @@ static int plan_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
     struct slice blob = w->snapshot.deliveries;
-    struct store_delivery *theirs;
-    struct store_delivery *ours;
-    size_t n_theirs = 0;
-    size_t n_ours = 0;
+    struct delivered theirs, ours;
     struct err why = {0};
     if (blob.len == 0 || w->snapshot.last_month < w->first_kept) {
         return 0;
     }
-    int result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &n_theirs, &why);
+    int result = delivered_unpack(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &why);
     if (result < 0) {
         return err_set(w->err, result, "user %s: %s", log_quote(w->user.user), why.text);
     }
-    if ((result = decode_ours(w, &ours, &n_ours)) < 0) {
+    if ((result = unpack_ours(w, &ours)) < 0 || (result = rank_theirs(w, &ours, &theirs)) < 0) {
         return result;
     }
-    const struct store_delivery *ranked = NULL;
-    struct store_delivery *all = arena_alloc(&h->arena, (n_ours + n_theirs) * sizeof *all + 1);
-    if (all == NULL) {
+    w->deliveries = &h->deliveries;
+    delivered_clear(w->deliveries);
+    if (delivered_add(w->deliveries, ours.list, ours.n) < 0 ||
+        delivered_add(w->deliveries, theirs.list, theirs.n) < 0) {
         return import_no_memory(w->err);
     }
-    if ((result = rank_theirs(w, ours, n_ours, theirs, n_theirs, &ranked)) < 0) {
-        return result;
-    }
-    if (n_ours > 0) {
-        memcpy(all, ours, n_ours * sizeof *all);
-    }
-    if (n_theirs > 0) {
-        memcpy(all + n_ours, ranked, n_theirs * sizeof *all);
-    }
-    w->deliveries = all;
-    w->n_deliveries = delivered_last(all, n_ours + n_theirs, (size_t)config_now(w->s->cfg)->delivered_max);
+    delivered_unite(w->deliveries, (size_t)config_now(w->s->cfg)->delivered_max);
     return 0;
 }
 

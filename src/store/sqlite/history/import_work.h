@@ -24,8 +24,7 @@ struct import_work {
     bool *take_over; /* one an exception of theirs */
     struct imported_month *months;
     size_t n_months;
-    struct store_delivery *deliveries;
-    size_t n_deliveries;
+    struct delivered *deliveries; /* NULL: nothing came */
     struct err *err;
 };
 

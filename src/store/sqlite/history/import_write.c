@@ -24,11 +24,11 @@ static int write_months(struct import_work *w)
 static int write_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
-    if (w->n_deliveries == 0) {
+    if (w->deliveries == NULL || w->deliveries->n == 0) {
         return 0;
     }
     buf_clear(&h->blob);
-    if (delivered_encode(&h->codec, w->deliveries, w->n_deliveries, &h->blob) < 0) {
+    if (delivered_pack(&h->codec, w->deliveries, &h->blob) < 0) {
         return import_no_memory(w->err);
     }
     sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, w->err);

@@ -303,19 +303,19 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
 {
     struct historian *h = &s->historian;
     struct db *db = &h->db;
-    staged_out_clear(&h->deliveries);
+    struct delivered *all = &h->deliveries;
+    delivered_clear(all);
     for (size_t i = 0; i < walk->n_deliveries; i++) {
         const struct staged_delivery *d = &walk->deliveries[i];
         if (d->month < first_kept) {
             continue;
         }
         *newest = d->month > *newest ? d->month : *newest;
-        if (staged_out_add(&h->deliveries, &(struct store_delivery){.id = d->id, .hash = d->hash, .item = d->item}, 1) <
-            0) {
+        if (delivered_add(all, &(struct store_delivery){.id = d->id, .hash = d->hash, .item = d->item}, 1) < 0) {
             return out_of_memory(err);
         }
     }
-    if (h->deliveries.n_deliveries == 0) {
+    if (all->n == 0) {
         return 0;
     }
     sqlite3_stmt *stmt = db_stmt(db, SQL_DELIVERED_GET, err);
@@ -323,12 +323,11 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
     int result = db_step(db, stmt, err);
     if (result == 1) {
         struct slice blob = db_column_bytes(stmt, 0);
-        struct store_delivery *list = NULL;
-        size_t n = 0;
+        struct delivered stored;
         struct err why = {0};
-        result = delivered_decode(&h->codec, blob.data, blob.len, s->seed, &h->arena, &list, &n, &why);
+        result = delivered_unpack(&h->codec, blob.data, blob.len, s->seed, &h->arena, &stored, &why);
         if (result == 0) {
-            result = staged_out_add(&h->deliveries, list, n) < 0 ? out_of_memory(err) : 0;
+            result = delivered_add(all, stored.list, stored.n) < 0 ? out_of_memory(err) : 0;
         } else if (result == ERR_CORRUPT) {
             result = merge_quarantine(s, walk, 0, blob, why.text, err);
         } else {
@@ -339,10 +338,9 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
     if (result < 0) {
         return result;
     }
-    size_t n =
-        delivered_last(h->deliveries.deliveries, h->deliveries.n_deliveries, (size_t)config_now(s->cfg)->delivered_max);
+    delivered_unite(all, (size_t)config_now(s->cfg)->delivered_max);
     buf_clear(&h->blob);
-    if (delivered_encode(&h->codec, h->deliveries.deliveries, n, &h->blob) < 0) {
+    if (delivered_pack(&h->codec, all, &h->blob) < 0) {
         return out_of_memory(err);
     }
     stmt = db_stmt(db, SQL_DELIVERED_PUT, err);

@@ -385,7 +385,7 @@ void historian_stop(struct sqlite_store *s)
     arena_free(&h->arena);
     buf_free(&h->blob);
     delivered_codec_free(&h->codec);
-    staged_out_free(&h->deliveries);
+    delivered_free(&h->deliveries);
     staged_out_free(&s->historian_pin.out);
     free(h->positions);
     free(h->scratch);

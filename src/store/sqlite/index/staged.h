@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/slice.h"
 #include "store/store.h"
+#include "store/user/deliveries.h"
 
 struct staged;
 struct staged_user;
@@ -96,16 +97,12 @@ void staged_drop_rows(struct staged *s, int64_t key, struct slice user, const ui
 struct staged_out {
     struct store_play *plays;
     size_t n_plays, cap_plays;
-    struct store_delivery *deliveries;
-    size_t n_deliveries, cap_deliveries;
+    struct delivered deliveries;
     struct arena items; /* the bytes of deliveries that came from slots */
     size_t plays_max, deliveries_max;
 };
 void staged_out_clear(struct staged_out *out); /* keeps memory for the next use, but not a giant's */
 void staged_out_free(struct staged_out *out);
-
-/* Appends deliveries from elsewhere; their item bytes stay where they are. Returns 0 or ERR_NOMEM. */
-int staged_out_add(struct staged_out *out, const struct store_delivery *list, size_t n);
 
 /* For who loads from several: mostly, the newer slot's ids are higher. */
 uint64_t staged_first_id(const struct staged *s);

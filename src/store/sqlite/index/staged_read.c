@@ -4,7 +4,6 @@
 
 #include "base/err.h"
 #include "base/prefetch.h"
-#include "store/codec/deliveries.h"
 #include "store/sqlite/index/staged.h"
 #include "store/sqlite/index/staged_impl.h"
 
@@ -42,28 +41,17 @@ static void keep_small(void *array, size_t *cap, size_t size)
 void staged_out_clear(struct staged_out *out)
 {
     out->n_plays = 0;
-    out->n_deliveries = 0;
+    delivered_clear(&out->deliveries);
     keep_small(&out->plays, &out->cap_plays, sizeof(out->plays[0]));
-    keep_small(&out->deliveries, &out->cap_deliveries, sizeof(out->deliveries[0]));
     arena_reset(&out->items);
 }
 
 void staged_out_free(struct staged_out *out)
 {
     free(out->plays);
-    free(out->deliveries);
+    delivered_free(&out->deliveries);
     arena_free(&out->items);
     *out = (struct staged_out){0};
-}
-
-int staged_out_add(struct staged_out *out, const struct store_delivery *list, size_t n)
-{
-    int rc = staged_grow(&out->deliveries, &out->cap_deliveries, out->n_deliveries + n, sizeof(out->deliveries[0]));
-    if (rc == 0 && n > 0) {
-        memcpy(out->deliveries + out->n_deliveries, list, n * sizeof(*list));
-        out->n_deliveries += n;
-    }
-    return rc;
 }
 
 static int load_plays(const struct staged_user *user, int first_month, struct staged_out *out, bool *any)
@@ -93,7 +81,8 @@ uint64_t staged_first_id(const struct staged *s)
  * dropped once there are as many rows again, so that each row is looked at a bounded number of times. */
 static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
 {
-    const size_t first = out->n_deliveries;
+    struct delivered *all = &out->deliveries;
+    const size_t first = all->n;
     struct sent_at last = sent_begin(user);
     const size_t max = atomic_load_explicit(&s->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
     size_t full = max;
@@ -110,19 +99,21 @@ static int load_deliveries(const struct staged *s, const struct staged_user *use
         }
         *any = true;
         struct store_delivery delivery = {s->first_id + sent->id, sent->hash, item};
-        if (staged_out_add(out, &delivery, 1) != 0) {
+        if (delivered_add(all, &delivery, 1) != 0) {
             return ERR_NOMEM;
         }
-        if (max > 0 && out->n_deliveries - first == full) {
-            out->n_deliveries = first + delivered_last(out->deliveries + first, full, max);
-            if (out->n_deliveries - first == max) {
+        if (max > 0 && all->n - first == full) {
+            struct delivered here = {.list = all->list + first, .n = full};
+            delivered_unite(&here, max);
+            all->n = first + here.n;
+            if (here.n == max) {
                 break;
             }
             full = 2 * max;
         }
     }
-    for (size_t i = first; i < out->n_deliveries; i++) {
-        struct slice *item = &out->deliveries[i].item;
+    for (size_t i = first; i < all->n; i++) {
+        struct slice *item = &all->list[i].item;
         const char *bytes = arena_copy(&out->items, item->data, item->len);
         if (bytes == NULL) {
             return ERR_NOMEM;
@@ -138,13 +129,13 @@ int staged_load(const struct staged *s, int64_t key, struct slice id, int first_
     if (user == NULL) {
         return 0;
     }
-    const size_t n_plays = out->n_plays, n_deliveries = out->n_deliveries;
+    const size_t n_plays = out->n_plays, n_deliveries = out->deliveries.n;
     bool any = false;
     int rc = load_plays(user, first_month, out, &any);
     rc = rc == 0 ? load_deliveries(s, user, out, &any) : rc;
     if (rc != 0) {
         out->n_plays = n_plays;
-        out->n_deliveries = n_deliveries;
+        out->deliveries.n = n_deliveries;
         return rc;
     }
     return any ? 1 : 0;

@@ -330,14 +330,13 @@ static int load_delivered(struct store_reader *r, int64_t key, struct slice user
         return result;
     }
     struct slice blob = db_column_bytes(stmt, 0);
-    struct store_delivery *list = NULL;
-    size_t n = 0;
+    struct delivered stored;
     struct err why = {0};
-    result = delivered_decode(&r->codec, blob.data, blob.len, r->store->seed, &r->arena, &list, &n, &why);
+    result = delivered_unpack(&r->codec, blob.data, blob.len, r->store->seed, &r->arena, &stored, &why);
     sqlite3_reset(stmt);
     if (result == 0) {
-        view->deliveries = list;
-        view->n_deliveries = n;
+        view->deliveries = stored.list;
+        view->n_deliveries = stored.n;
         return 0;
     }
     return result == ERR_NOMEM ? out_of_memory(err) : damaged(r, view, user, 0, why.text, err);
@@ -493,17 +492,17 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
         return result;
     }
     view->known = view->known || known > 0;
-    if (staged_out_add(&r->out, view->deliveries, view->n_deliveries) < 0) {
+    if (delivered_add(&r->out.deliveries, view->deliveries, view->n_deliveries) < 0) {
         return out_of_memory(err);
     }
     if (view->damaged_months > 0) {
         COUNT(r->store, damaged_answers, 1);
     }
-    r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
+    delivered_unite(&r->out.deliveries, r->out.deliveries_max);
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;
-    view->deliveries = r->out.deliveries;
-    view->n_deliveries = r->out.n_deliveries;
+    view->deliveries = r->out.deliveries.list;
+    view->n_deliveries = r->out.deliveries.n;
     return 0;
 }
 

@@ -9,7 +9,6 @@
 
 #include "base/arena.h"
 #include "store/admin.h"
-#include "store/codec/deliveries.h"
 #include "store/feed.h"
 #include "store/migration.h"
 #include "store/pools.h"
@@ -18,6 +17,7 @@
 #include "store/sqlite/index/staged.h"
 #include "store/sqlite/read/kept.h"
 #include "store/store.h"
+#include "store/user/deliveries.h"
 
 struct sqlite_store;
 struct stored_month;

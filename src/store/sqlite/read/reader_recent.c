@@ -28,7 +28,8 @@ int reader_recent(struct store_reader *r, struct store_load *load, uint64_t *lef
     view->known = known > 0;
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;
-    view->deliveries = r->out.deliveries;
-    view->n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, r->out.deliveries_max);
+    delivered_unite(&r->out.deliveries, r->out.deliveries_max);
+    view->deliveries = r->out.deliveries.list;
+    view->n_deliveries = r->out.deliveries.n;
     return 0;
 }

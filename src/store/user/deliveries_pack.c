@@ -11,7 +11,7 @@
  * Consecutive ids differ by little and items of one service look alike, so they compress well. Compression is used only
  * where it makes the blob smaller. Hashes aren't stored: they are recomputed with the folder's seed.
  */
-#include "store/codec/deliveries.h"
+#include "store/user/deliveries.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -29,161 +29,9 @@ enum {
     ITEM_MAX = 255,
     /* The largest payload that a list can have; what a blob claims is held against it before any allocation. */
     PAYLOAD_MAX = VARINT_MAX + DELIVERED_MAX * (VARINT_MAX + 1 + ITEM_MAX),
-    /* Ids that are remembered by delivered_last(), at a load of at most a half. */
-    CELLS_MAX = 32768,
 };
 
-_Static_assert(CELLS_MAX >= 2 * DELIVERED_MAX, "the table of kept items is at most half full");
-_Static_assert(DELIVERED_MAX < UINT16_MAX, "a cell holds the number of a kept item");
-
-/* --- the last-100 rule ---
- * What comes newest first, as it nearly always does, is only read. Otherwise a heap with the newest on top gives them
- * up in order; each that isn't kept yet is kept at the end of the array, from behind, where the heap has just shrunk;
- * so nothing needs memory, and the rest is never sorted. */
-
-static bool older(const struct store_delivery *a, const struct store_delivery *b)
-{
-    return a->id != b->id ? a->id < b->id : a->hash < b->hash;
-}
-
-/* What is kept: from `first` on, upwards or, of a heap, downwards. */
-struct kept {
-    struct store_delivery *first;
-    ptrdiff_t step;
-    size_t n, most;
-    size_t mask;
-    uint16_t cells[CELLS_MAX]; /* an open-addressing table by hash: 1 + the number of a kept one */
-};
-
-static void kept_begin(struct kept *k, struct store_delivery *first, ptrdiff_t step, size_t most)
-{
-    k->first = first;
-    k->step = step;
-    k->n = 0;
-    k->most = most < DELIVERED_MAX ? most : DELIVERED_MAX;
-    k->mask = 1;
-    while (k->mask + 1 < 2 * k->most) {
-        k->mask = 2 * k->mask + 1;
-    }
-    memset(k->cells, 0, (k->mask + 1) * sizeof(k->cells[0]));
-}
-
-/* Keeps the next newest, unless a newer one of its item is. */
-static inline void keep(struct kept *k, const struct store_delivery *d)
-{
-    size_t at = (size_t)d->hash & k->mask;
-    for (; k->cells[at] != 0; at = (at + 1) & k->mask) {
-        const struct store_delivery *kept = k->first + k->step * (k->cells[at] - 1);
-        if (kept->hash == d->hash && slice_eq(kept->item, d->item)) {
-            return;
-        }
-    }
-    struct store_delivery *to = k->first + k->step * (ptrdiff_t)k->n;
-    if (to != d) {
-        *to = *d;
-    }
-    k->cells[at] = (uint16_t)++k->n;
-}
-
-static bool comes_newest_first(const struct store_delivery *list, size_t n)
-{
-    for (size_t i = 1; i < n; i++) {
-        if (older(&list[i - 1], &list[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Puts d where it belongs, from place i of a heap of n downwards. */
-static void sift(struct store_delivery *heap, size_t n, size_t i, struct store_delivery d)
-{
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && older(&heap[child], &heap[child + 1])) {
-            child++;
-        }
-        if (!older(&d, &heap[child])) {
-            break;
-        }
-        heap[i] = heap[child];
-    }
-    heap[i] = d;
-}
-
-/* Into the end of the list. */
-static void keep_by_heap(struct kept *k, struct store_delivery *list, size_t n)
-{
-    for (size_t i = n / 2; i-- > 0;) {
-        sift(list, n, i, list[i]);
-    }
-    while (n > 0 && k->n < k->most) {
-        struct store_delivery newest = list[0];
-        n--;
-        if (n > 0) {
-            sift(list, n, 0, list[n]);
-        }
-        keep(k, &newest);
-    }
-}
-
-size_t delivered_last(struct store_delivery *list, size_t n, size_t max)
-{
-    struct kept k;
-    size_t most = max < n ? max : n;
-    if (comes_newest_first(list, n)) {
-        kept_begin(&k, list, 1, most);
-        for (size_t i = 0; i < n && k.n < k.most; i++) {
-            keep(&k, &list[i]);
-        }
-        return k.n;
-    }
-    kept_begin(&k, list + n - 1, -1, most);
-    keep_by_heap(&k, list, n);
-    for (size_t i = 0, j = n; i + 1 < j; i++) {
-        j--;
-        struct store_delivery swap = list[i];
-        list[i] = list[j];
-        list[j] = swap;
-    }
-    return k.n;
-}
-
-/* The k-th newest distinct id of the list, or one below all of them. */
-struct ranks {
-    const struct store_delivery *list;
-    size_t n, at;
-    uint64_t id; /* of the rank at hand */
-};
-
-static void next_rank(struct ranks *r)
-{
-    while (r->at < r->n && r->list[r->at].id == r->id) {
-        r->at++;
-    }
-    if (r->at < r->n) {
-        r->id = r->list[r->at].id;
-    } else if (r->id > 0) {
-        r->id--;
-    }
-}
-
-void delivered_rank(const struct store_delivery *ours, size_t n_ours, const struct store_delivery *theirs,
-                    size_t n_theirs, struct store_delivery *all)
-{
-    struct ranks ranks = {ours, n_ours, 0, n_ours > 0 ? ours[0].id : n_theirs};
-    if (n_ours > 0) {
-        memcpy(all, ours, n_ours * sizeof *all);
-    }
-    for (size_t i = 0; i < n_theirs; i++) {
-        if (i > 0 && theirs[i].id != theirs[i - 1].id) {
-            next_rank(&ranks);
-        }
-        all[n_ours + i] = theirs[i];
-        all[n_ours + i].id = ranks.id;
-    }
-}
-
-/* --- encoding --- */
+/* --- packing --- */
 
 void delivered_codec_free(struct delivered_codec *codec)
 {
@@ -246,9 +94,9 @@ static size_t compress(struct delivered_codec *codec, uint8_t *to, size_t room)
     return ZSTD_isError(len) ? 0 : len;
 }
 
-int delivered_encode(struct delivered_codec *codec, const struct store_delivery *list, size_t n, struct buf *out)
+int delivered_pack(struct delivered_codec *codec, const struct delivered *d, struct buf *out)
 {
-    int rc = put_payload(&codec->scratch, list, n);
+    int rc = put_payload(&codec->scratch, d->list, d->n);
     if (rc != 0) {
         return rc;
     }
@@ -280,7 +128,7 @@ int delivered_encode(struct delivered_codec *codec, const struct store_delivery 
     return 0;
 }
 
-/* --- decoding --- */
+/* --- unpacking --- */
 
 /* Finds the payload; a compressed one is decompressed into the arena, another one copied there. */
 static int get_payload(struct delivered_codec *codec, const uint8_t *blob, size_t len, struct arena *arena,
@@ -368,14 +216,13 @@ static int get_items(const uint8_t *at, const uint8_t *end, uint64_t seed, struc
     return 0;
 }
 
-int delivered_decode(struct delivered_codec *codec, const void *blob, size_t len, uint64_t seed, struct arena *arena,
-                     struct store_delivery **list, size_t *n, struct err *err)
+int delivered_unpack(struct delivered_codec *codec, const void *blob, size_t len, uint64_t seed, struct arena *arena,
+                     struct delivered *d, struct err *err)
 {
     const uint8_t *at = NULL;
     size_t payload_len = 0;
     uint64_t count = 0;
-    *list = NULL;
-    *n = 0;
+    *d = (struct delivered){0};
     int rc = get_payload(codec, blob, len, arena, &at, &payload_len, err);
     if (rc != 0) {
         return rc;
@@ -396,8 +243,8 @@ int delivered_decode(struct delivered_codec *codec, const void *blob, size_t len
         rc = get_items(at, end, seed, out, (size_t)count, err);
     }
     if (rc == 0) {
-        *list = out;
-        *n = (size_t)count;
+        d->list = out;
+        d->n = (size_t)count;
     }
     return rc;
 }
