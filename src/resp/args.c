@@ -44,6 +44,128 @@ enum outcome args_refuse_twice(struct resp_client *s, const char *option)
     return resp_client_refuse(s, "ERR %s is given twice", option);
 }
 
+/* --- by the table --- */
+
+static bool read_form(struct slice arg, enum question_form *form)
+{
+    for (enum question_form of = FORM_ITEMS; of < QUESTION_FORMS; of++) {
+        if (arg_is(arg, question_forms[of])) {
+            *form = of;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of one word. */
+static bool read_one(struct resp_client *s, const struct field *f, struct slice arg, struct asked *asked,
+                     enum outcome *refused)
+{
+    void *to = field_at(f, asked);
+    bool good = true;
+    switch (f->type) {
+    case FIELD_FORM:
+        good = read_form(arg, to);
+        break;
+    case FIELD_NUMBER:
+        good = *(bool *)field_given(f, asked) = arg_int(arg, to);
+        break;
+    case FIELD_FLAG:
+        *(bool *)to = true;
+        break;
+    case FIELD_TEXTS: { /* too many are refused by their number */
+        size_t *n = field_given(f, asked);
+        asked->names[*n % POOLS_OF_A_QUESTION] = arg;
+        *(const struct slice **)to = asked->names;
+        ++*n;
+        break;
+    }
+    default:
+        *(struct slice *)to = arg;
+        break;
+    }
+    if (!good) {
+        *refused =
+            resp_client_refuse(s, "ERR %s must be %s, got '%.*s'", f->word, f->expected, arg_shown(arg), arg.data);
+    }
+    return good;
+}
+
+static void read_rest(const struct field *f, const struct slice *args, size_t n, struct asked *asked)
+{
+    *(const struct slice **)field_at(f, asked) = args;
+    *(size_t *)field_given(f, asked) = n;
+}
+
+static const struct field *find_option(unsigned of, struct slice word)
+{
+    const struct field *f = request_fields;
+    while (f->name != NULL && ((f->option & of) == 0 || !arg_is(word, f->word))) {
+        f++;
+    }
+    return f->name != NULL ? f : NULL;
+}
+
+static bool refuse_option(struct resp_client *s, unsigned of, struct slice arg, struct slice first,
+                          enum outcome *refused)
+{
+    char words[FIELDS_TEXT];
+    *refused = of == OF_WHY ? resp_client_refuse(s, "ERR behind the item WHY takes SESSION and its id, got '%.*s'",
+                                                 arg_shown(first), first.data)
+                            : resp_client_refuse(s, "ERR unknown option '%.*s' of FILTER: expected %s", arg_shown(arg),
+                                                 arg.data, fields_words(of, words));
+    return false;
+}
+
+static bool read_options(struct resp_client *s, unsigned of, const struct slice *args, size_t n, size_t at,
+                         struct asked *asked, enum outcome *refused)
+{
+    uint64_t given = 0; /* bits of rows */
+    for (size_t i = at; i < n; i++) {
+        const struct field *f = find_option(of, args[i]);
+        if (f != NULL && f->type == FIELD_IDS) {
+            read_rest(f, args + i + 1, n - i - 1, asked);
+            return true;
+        }
+        bool has_value = f != NULL && f->type != FIELD_FLAG;
+        if (f == NULL || i + has_value >= n) {
+            return refuse_option(s, of, args[i], args[at], refused);
+        }
+        uint64_t bit = (uint64_t)1 << (f - request_fields);
+        if ((given & bit) != 0 && f->type != FIELD_TEXTS) {
+            *refused = args_refuse_twice(s, f->word);
+            return false;
+        }
+        given |= bit;
+        i += has_value;
+        if (!read_one(s, f, args[i], asked, refused)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool args_read(struct resp_client *s, unsigned of, const struct slice *args, size_t n, size_t at, struct asked *asked,
+               enum outcome *refused)
+{
+    const struct field *list = NULL;
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        if ((f->place & of) == 0) {
+            continue;
+        }
+        if (f->type == FIELD_IDS) {
+            list = f;
+        } else if (!read_one(s, f, args[at++], asked, refused)) {
+            return false;
+        }
+    }
+    if (list != NULL) {
+        read_rest(list, args + at, n - at, asked);
+        return true;
+    }
+    return read_options(s, of, args, n, at, asked, refused);
+}
+
 bool client_set_text(char out[CLIENT_NAME_MAX], struct slice text)
 {
     if (text.len >= CLIENT_NAME_MAX) {

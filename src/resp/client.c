@@ -351,9 +351,11 @@ static enum outcome wait_for(struct resp_client *s, struct request *rq, write_fn
 {
     s->late = rq->late;
     s->late_write = write;
-    s->late_user = rq->user.data != NULL ? find_arg(s, rq->user) : 1;
     s->late_items = rq->items != NULL && rq->n > 0 ? place_of(s, rq->items) : 0;
-    s->late_session = rq->session.data != NULL ? find_arg(s, rq->session) : 0;
+    const struct slice *text;
+    for (size_t i = 0; (text = fields_text(rq, i)) != NULL; i++) {
+        s->late_texts[i] = text->data != NULL ? find_arg(s, *text) : 0;
+    }
     s->conn.owed = true;
     return OUTCOME_LATE;
 }
@@ -412,9 +414,11 @@ static enum outcome resume(struct resp_client *s)
 {
     const struct slice *args = s->parser.args;
     struct request *rq = s->late;
-    rq->user = args[s->late_user];
+    struct slice *text;
+    for (size_t i = 0; (text = fields_text(rq, i)) != NULL; i++) {
+        *text = s->late_texts[i] > 0 ? args[s->late_texts[i]] : (struct slice){NULL, 0};
+    }
     rq->items = rq->line == NULL ? args + s->late_items : NULL;
-    rq->session = s->late_session > 0 ? args[s->late_session] : (struct slice){NULL, 0};
     return tell(s, rq, service_resume(&s->conn, rq), s->late_write);
 }
 

@@ -27,6 +27,7 @@
 #include "resp/parser.h"
 #include "resp/writer.h"
 #include "service/account.h"
+#include "service/fields.h"
 #include "service/request.h"
 #include "service/service.h"
 
@@ -66,8 +67,8 @@ struct resp_client {
     bool too_deep;        /* ready, because too much is pending; not for the sake of order */
     struct request *late; /* the command's; */
     write_fn *late_write; /* what writes its outcome, */
-    size_t late_items;    /* and where its items begin, its user and its session are, among the arguments */
-    size_t late_user, late_session;
+    size_t late_items;    /* and where its items begin and its texts are, among the arguments; 0: there are none */
+    size_t late_texts[FIELDS_TEXTS];
     uint64_t ask_to; /* of REPLICA ASK: the primary's event that this node has, as of before the question */
     unsigned pending;
     size_t pending_bytes;

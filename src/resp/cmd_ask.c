@@ -69,7 +69,7 @@ static void write_version(struct writer *w, const struct request *rq)
     }
 }
 
-static void write_question(const struct resp_client *s, struct writer *w, const struct request *rq)
+void write_question(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     switch (rq->form) {
     case FORM_INDEXES:
@@ -90,7 +90,7 @@ static void write_question(const struct resp_client *s, struct writer *w, const 
     }
 }
 
-static void write_seen(const struct resp_client *s, struct writer *w, const struct request *rq)
+void write_seen(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     (void)s;
     write_array(w, rq->n);
@@ -103,154 +103,6 @@ static void write_seen(const struct resp_client *s, struct writer *w, const stru
 }
 
 /* --- questions --- */
-
-enum outcome cmd_unseen(struct resp_client *s, const struct slice *args, size_t n)
-{
-    struct request rq = {.kind = REQUEST_QUESTION, .user = args[1], .items = args + 2, .n = n - 2};
-    return resp_client_submit(s, &rq, write_question);
-}
-
-enum outcome cmd_seen(struct resp_client *s, const struct slice *args, size_t n)
-{
-    struct request rq = {.kind = REQUEST_QUESTION, .user = args[1], .items = args + 2, .n = n - 2};
-    return resp_client_submit(s, &rq, write_seen);
-}
-
-static bool read_form(struct slice arg, enum question_form *form)
-{
-    for (*form = FORM_ITEMS; *form < QUESTION_FORMS; (*form)++) {
-        if (arg_is(arg, question_forms[*form])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-enum option {
-    OPTION_SESSION,
-    OPTION_REPLY,
-    OPTION_LIMIT,
-    OPTION_DELIVER,
-    OPTION_POOL,
-    OPTION_VERSION,
-    OPTION_SEED,
-    OPTION_HASHES,
-    OPTIONS
-};
-
-static const char *const option_names[OPTIONS] = {"SESSION", "REPLY",   "LIMIT", "DELIVER",
-                                                  "POOL",    "VERSION", "SEED",  "HASHES"};
-
-/* OPTIONS: it is none. */
-static enum option find_option(struct slice arg)
-{
-    enum option o = 0;
-    while (o < OPTIONS && !arg_is(arg, option_names[o])) {
-        o++;
-    }
-    return o;
-}
-
-/* FILTER, while it is read. */
-struct filter_args {
-    struct request rq;
-    struct slice pools[POOLS_OF_A_QUESTION];
-    bool given[OPTIONS];
-};
-
-static bool read_option(struct resp_client *s, enum option option, struct slice value, struct filter_args *f,
-                        enum outcome *refused)
-{
-    struct request *rq = &f->rq;
-    switch (option) {
-    case OPTION_SESSION:
-        rq->session = value;
-        return true;
-    case OPTION_REPLY:
-        if (!read_form(value, &rq->form)) {
-            *refused = resp_client_refuse(s, "ERR REPLY must be ITEMS, INDEXES or BITMAP, got '%.*s'", arg_shown(value),
-                                          value.data);
-            return false;
-        }
-        return true;
-    case OPTION_LIMIT:
-        rq->has_limit = true;
-        if (!arg_int(value, &rq->limit)) {
-            *refused = resp_client_refuse(s, "ERR LIMIT must be a whole number of at least 1, got '%.*s'",
-                                          arg_shown(value), value.data);
-            return false;
-        }
-        return true;
-    case OPTION_POOL:
-        if (rq->n_pools < POOLS_OF_A_QUESTION) {
-            f->pools[rq->n_pools] = value;
-        }
-        rq->n_pools++; /* too many are refused by their number */
-        return true;
-    case OPTION_VERSION:
-        rq->version = value;
-        return true;
-    case OPTION_SEED:
-        rq->seed = value;
-        return true;
-    case OPTION_HASHES: /* read_filter() points to it: a late request finds its argument again */
-        rq->hashed = true;
-        rq->n = value.len / HASH_BYTES;
-        return true;
-    default:
-        rq->deliver = true;
-        return true;
-    }
-}
-
-static bool refuse_option(struct resp_client *s, struct slice arg, enum outcome *refused)
-{
-    *refused = resp_client_refuse(
-        s,
-        "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or "
-        "ITEMS",
-        arg_shown(arg), arg.data);
-    return false;
-}
-
-/* FILTER user [options] ITEMS item ..., or with POOL or HASHES without ITEMS. Returns true when f->rq is complete. */
-static bool read_filter(struct resp_client *s, const struct slice *args, size_t n, struct filter_args *f,
-                        enum outcome *refused)
-{
-    size_t i = 2;
-    for (; i < n && !arg_is(args[i], "ITEMS"); i++) {
-        enum option option = find_option(args[i]);
-        bool has_value = option != OPTION_DELIVER;
-        if (option == OPTIONS || i + has_value >= n) {
-            return refuse_option(s, args[i], refused);
-        }
-        if (f->given[option] && option != OPTION_POOL) {
-            *refused = args_refuse_twice(s, option_names[option]);
-            return false;
-        }
-        f->given[option] = true;
-        i += has_value;
-        if (!read_option(s, option, args[i], f, refused)) {
-            return false;
-        }
-        f->rq.items = option == OPTION_HASHES ? args + i : f->rq.items;
-    }
-    if (i + 1 >= n && ((f->rq.n_pools == 0 && !f->rq.hashed) || i < n)) {
-        *refused = resp_client_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
-        return false;
-    }
-    f->rq.user = args[1];
-    f->rq.pools = f->pools;
-    if (f->rq.hashed && i < n) {
-        *refused = resp_client_refuse(s, "ERR HASHES and ITEMS can't both be given");
-        return false;
-    }
-    if (i < n) {
-        f->rq.items = args + i + 1;
-        f->rq.n = n - i - 1;
-    }
-    return true;
-}
 
 /* Of pools it goes by what these hold. False: it can't be made now, or not at all. */
 static bool may_reply(struct resp_client *s, const struct request *rq, enum outcome *refused)
@@ -271,12 +123,37 @@ static bool may_reply(struct resp_client *s, const struct request *rq, enum outc
     return conn_may_reply(&s->conn, s->reply_most);
 }
 
+/* The items, if there are any, or the hashes. */
+static bool take_candidates(struct resp_client *s, const struct slice *args, size_t n, struct asked *asked,
+                            enum outcome *refused)
+{
+    struct request *rq = &asked->rq;
+    bool hashed = asked->hashes.data != NULL, has_items = rq->items != NULL;
+    if (has_items ? rq->n == 0 : !hashed && rq->n_pools == 0) {
+        *refused = resp_client_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
+        return false;
+    }
+    if (hashed && has_items) {
+        *refused = resp_client_refuse(s, "ERR HASHES and ITEMS can't both be given");
+        return false;
+    }
+    for (size_t i = 0; hashed && i < n; i++) { /* a late request finds its argument again */
+        if (args[i].data == asked->hashes.data) {
+            rq->hashed = true;
+            rq->items = args + i;
+            rq->n = args[i].len / HASH_BYTES;
+        }
+    }
+    return true;
+}
+
 enum outcome cmd_filter(struct resp_client *s, const struct slice *args, size_t n)
 {
-    struct filter_args f = {.rq = {.kind = REQUEST_QUESTION}};
+    struct asked asked = {.rq = {.kind = REQUEST_QUESTION}};
     enum outcome refused;
-    if (!read_filter(s, args, n, &f, &refused) || (f.rq.n_pools > 0 && !may_reply(s, &f.rq, &refused))) {
+    if (!args_read(s, OF_FILTER, args, n, 1, &asked, &refused) || !take_candidates(s, args, n, &asked, &refused) ||
+        (asked.rq.n_pools > 0 && !may_reply(s, &asked.rq, &refused))) {
         return refused;
     }
-    return resp_client_submit(s, &f.rq, write_question);
+    return resp_client_submit(s, &asked.rq, write_question);
 }

@@ -77,7 +77,9 @@ static void write_docs(struct writer *w, const struct command *parent, const str
     char name[COMMAND_NAME];
     size_t subs = count_rows(cmd->subs);
     write_str(w, command_full_name(parent, cmd, name));
-    bool args = cmd->syntax[0] != '\0';
+    char behind[FIELDS_SYNTAX];
+    const char *syntax = command_syntax(cmd, behind);
+    bool args = syntax[0] != '\0';
     write_map(w, 3 + (size_t)args + (subs > 0));
     write_str(w, "summary");
     write_str(w, cmd->summary);
@@ -86,7 +88,7 @@ static void write_docs(struct writer *w, const struct command *parent, const str
     write_str(w, "group");
     write_str(w, cmd->group);
     if (args) {
-        write_syntax(w, cmd->syntax);
+        write_syntax(w, syntax);
     }
     if (subs > 0) {
         write_str(w, "subcommands");

@@ -1,13 +1,12 @@
 /* WHY, HISTORY, MONTHS, DBSIZE: what is remembered, for people. */
 #include "base/calendar.h"
-#include "resp/args.h"
 #include "resp/command.h"
 #include "store/admin.h"
 #include "store/ring.h"
 
 enum { MONTHS_MAX = 512 };
 
-static void write_why(const struct resp_client *s, struct writer *w, const struct request *rq)
+void write_why(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     (void)s;
     bool map = w->proto >= 3;
@@ -19,21 +18,6 @@ static void write_why(const struct resp_client *s, struct writer *w, const struc
             write_double(w, rq->places[i].error);
         }
     }
-}
-
-/* WHY user item [SESSION id] */
-enum outcome cmd_why(struct resp_client *s, const struct slice *args, size_t n)
-{
-    struct request rq = {.kind = REQUEST_WHY, .user = args[1], .items = args + 2, .n = 1};
-    if (n == 7 && arg_is(args[3], "SESSION") && arg_is(args[5], "SESSION")) {
-        return args_refuse_twice(s, "SESSION");
-    }
-    if (n > 3 && (n != 5 || !arg_is(args[3], "SESSION"))) {
-        return resp_client_refuse(s, "ERR behind the item WHY takes SESSION and its id, got '%.*s'", arg_shown(args[3]),
-                                  args[3].data);
-    }
-    rq.session = n == 5 ? args[4] : rq.session;
-    return resp_client_submit(s, &rq, write_why);
 }
 
 static void write_history_month(struct writer *w, const struct history_month *m)
@@ -56,7 +40,7 @@ static void write_history_month(struct writer *w, const struct history_month *m)
     write_int(w, m->expires_ms);
 }
 
-static void write_history(const struct resp_client *s, struct writer *w, const struct request *rq)
+void write_history(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     (void)s;
     const struct history *h = rq->history;
@@ -78,12 +62,6 @@ static void write_history(const struct resp_client *s, struct writer *w, const s
     write_int(w, (int64_t)h->delivered);
     write_str(w, "error");
     write_double(w, h->error);
-}
-
-enum outcome cmd_history(struct resp_client *s, const struct slice *args, size_t n)
-{
-    struct request rq = {.kind = REQUEST_HISTORY, .user = args[1], .items = args + n};
-    return resp_client_submit(s, &rq, write_history);
 }
 
 enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t n)

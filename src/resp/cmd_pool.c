@@ -7,43 +7,13 @@ enum { GET_ITEMS = 1000 };
 
 /* --- changes --- */
 
-static void write_pool(const struct resp_client *s, struct writer *w, const struct request *rq)
+void write_pool(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     char version[POOL_VERSION_TEXT];
     (void)s;
     write_array(w, 2);
     write_int(w, rq->count);
     write_str(w, pool_version_text(rq->pool_version, version));
-}
-
-static enum outcome change(struct resp_client *s, enum request_kind kind, const struct slice *args, size_t n)
-{
-    struct request rq = {.kind = kind, .pools = args + 2, .n_pools = 1, .items = args + 3, .n = n - 3};
-    return resp_client_submit(s, &rq, write_pool);
-}
-
-enum outcome cmd_pool_set(struct resp_client *s, const struct slice *args, size_t n)
-{
-    return change(s, REQUEST_POOL_SET, args, n);
-}
-
-enum outcome cmd_pool_add(struct resp_client *s, const struct slice *args, size_t n)
-{
-    return change(s, REQUEST_POOL_ADD, args, n);
-}
-
-enum outcome cmd_pool_rename(struct resp_client *s, const struct slice *args, size_t n)
-{
-    (void)n;
-    struct request rq = {.kind = REQUEST_POOL_RENAME, .pools = args + 2, .n_pools = 2};
-    return resp_client_submit(s, &rq, write_pool);
-}
-
-enum outcome cmd_pool_drop(struct resp_client *s, const struct slice *args, size_t n)
-{
-    (void)n;
-    struct request rq = {.kind = REQUEST_POOL_DROP, .pools = args + 2, .n_pools = 1};
-    return resp_client_submit(s, &rq, NULL);
 }
 
 /* --- what there is --- */

@@ -7,6 +7,7 @@
 
 #include "base/slice.h"
 #include "resp/client.h"
+#include "service/fields.h"
 
 enum {
     CMD_WRITE = 1 << 0,
@@ -43,9 +44,16 @@ struct command {
     command_fn *run;
     const struct command *subs; /* instead of run, or when there are more arguments than the name */
     const char *group;
-    const char *syntax; /* behind the name */
+    const char *syntax; /* behind the name; of a request NULL: by the fields */
     const char *summary;
+    /* A request of the service: which (service/fields.h), and what writes its outcome; NULL: a count. */
+    unsigned of;
+    enum request_kind kind;
+    write_fn *write;
 };
+
+/* What stands behind the name. */
+const char *command_syntax(const struct command *cmd, char out[FIELDS_SYNTAX]);
 
 /* Ended by a row without name. */
 extern const struct command command_table[];
@@ -75,9 +83,9 @@ command_fn cmd_client_caching, cmd_client_getname, cmd_client_getredir, cmd_clie
 command_fn cmd_multi, cmd_exec, cmd_discard; /* multi.c */
 command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_getkeys, cmd_command_info,
     cmd_command_list;                                                                    /* cmd_command.c */
-command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget, cmd_block, cmd_unblock;  /* cmd_write.c */
-command_fn cmd_unseen, cmd_seen, cmd_filter;                                             /* cmd_ask.c */
-command_fn cmd_dbsize, cmd_history, cmd_months, cmd_why;                                 /* cmd_explain.c */
+command_fn cmd_request;                                                                  /* cmd_request.c */
+command_fn cmd_filter;                                                                   /* cmd_ask.c */
+command_fn cmd_dbsize, cmd_months;                                                       /* cmd_explain.c */
 command_fn cmd_ring, cmd_ring_flush, cmd_debug_advance, cmd_debug_jump, cmd_debug_stall; /* cmd_admin.c */
 command_fn cmd_config_get;                                                               /* cmd_config.c */
 command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;                               /* cmd_clock.c */
@@ -100,9 +108,14 @@ command_fn cmd_replica_dismiss, cmd_replica_enlist, cmd_replica_fetch, cmd_repli
 command_fn cmd_replica_pool, cmd_replica_pools;                                                /* cmd_replica_pools.c */
 command_fn cmd_replica_positions, cmd_replica_tombstones, cmd_replica_user, cmd_replica_users; /* cmd_replica_copy.c */
 enum { FETCH_REPLY_KIB = 256 + 8, PAGE_REPLY_KIB = 4 * 1024, POOL_REPLY_KIB = 512 + 8 };
-command_fn cmd_pool_add, cmd_pool_drop, cmd_pool_get, cmd_pool_list, cmd_pool_rename, cmd_pool_set; /* cmd_pool.c */
-command_fn cmd_role;                                                                                /* cmd_role.c */
-command_fn cmd_seed;                                                                                /* cmd_seed.c */
+command_fn cmd_pool_get, cmd_pool_list; /* cmd_pool.c */
+command_fn cmd_role;                    /* cmd_role.c */
+command_fn cmd_seed;                    /* cmd_seed.c */
+
+/* What write the outcomes of requests. */
+write_fn write_question, write_seen; /* cmd_ask.c */
+write_fn write_why, write_history;   /* cmd_explain.c */
+write_fn write_pool;                 /* cmd_pool.c */
 
 /* The release of Redis whose commands these are, as far as they are: clients decide by it what they send. */
 #define REDIS_VERSION "7.0.0"

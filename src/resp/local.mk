@@ -28,7 +28,7 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_replica_role.c \
 	src/resp/cmd_role.c \
 	src/resp/cmd_seed.c \
-	src/resp/cmd_write.c \
+	src/resp/cmd_request.c \
 	src/resp/command.h \
 	src/resp/info.c \
 	src/resp/multi.c \

@@ -8,6 +8,9 @@
 #include "dedup/role.h"
 #include "resp/command.h"
 
+/* Rows of no request end before what only these have. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 enum { INDEX_SIZE = 128, NAME_MAX_LEN = 16, ERROR_ARGS_BYTES = 128 };
 
 static const struct command acl_subs[] = {
@@ -142,18 +145,21 @@ static const struct command memory_subs[] = {
 };
 
 static const struct command pool_subs[] = {
-    {"add", -4, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_add, NULL, "unseen", "name item [item ...]",
-     "Puts items behind those of a pool; answers how many it has now, and its version, once durable."},
-    {"drop", 3, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_drop, NULL, "unseen", "name",
-     "Drops a pool; answers 1, or 0 when there was none."},
+    {"add", -4, ROLE_REQUEST, CMD_WRITE, 0, cmd_request, NULL, "unseen", NULL,
+     "Puts items behind those of a pool; answers how many it has now, and its version, once durable.", OF_POOL_ADD,
+     REQUEST_POOL_ADD, write_pool},
+    {"drop", 3, ROLE_REQUEST, CMD_WRITE, 0, cmd_request, NULL, "unseen", NULL,
+     "Drops a pool; answers 1, or 0 when there was none.", OF_POOL_DROP, REQUEST_POOL_DROP, NULL},
     {"get", -3, ROLE_ASK, CMD_READONLY, 0, cmd_pool_get, NULL, "unseen", "name [from [count]]",
      "What a pool is, and items of it: 1,000 from a place on, unless said otherwise; nil when there is none."},
     {"list", 2, ROLE_ASK, CMD_READONLY | CMD_REPLY(2048), 0, cmd_pool_list, NULL, "unseen", "",
      "What pools there are."},
-    {"rename", 4, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_rename, NULL, "unseen", "name new_name",
-     "Gives a pool another name, at once in place of the pool that has it; answers as POOL SET."},
-    {"set", -4, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_set, NULL, "unseen", "name item [item ...]",
-     "Makes the items a pool, in place of what it had; answers how many it has, and its version, once durable."},
+    {"rename", 4, ROLE_REQUEST, CMD_WRITE, 0, cmd_request, NULL, "unseen", NULL,
+     "Gives a pool another name, at once in place of the pool that has it; answers as POOL SET.", OF_POOL_RENAME,
+     REQUEST_POOL_RENAME, write_pool},
+    {"set", -4, ROLE_REQUEST, CMD_WRITE, 0, cmd_request, NULL, "unseen", NULL,
+     "Makes the items a pool, in place of what it had; answers how many it has, and its version, once durable.",
+     OF_POOL_SET, REQUEST_POOL_SET, write_pool},
     {0},
 };
 
@@ -217,8 +223,9 @@ const struct command command_table[] = {
      "Says who asks, and the password."},
     {"backup", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_backup, NULL, "unseen", "folder",
      "Copies the store into a folder of the server's machine; answers when the copy is whole and checked."},
-    {"block", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST, 1, cmd_block, NULL, "unseen", "session id [id ...]",
-     "Blocks whole numbers in a scroll session; answers how many were not blocked before."},
+    {"block", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST, 1, cmd_request, NULL, "unseen", NULL,
+     "Blocks whole numbers in a scroll session; answers how many were not blocked before.", OF_BLOCK, REQUEST_BLOCK,
+     NULL},
     {"client", -2, ROLE_ACCOUNT, CMD_LOADING, 0, NULL, client_subs, "connection", "subcommand", "About connections."},
     {"clock", -1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY, 0, cmd_clock, clock_subs, "unseen", "",
      "What is believed of the clock."},
@@ -230,8 +237,9 @@ const struct command command_table[] = {
      "How many users there are at least: those of the stored month, or the slot, that has the most."},
     {"debug", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
      "Moves the clock of a server that was started with --test-clock."},
-    {"delivered", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_delivered, NULL, "unseen",
-     "user item [item ...]", "Records items as sent to the user; answers how many, once they are durable."},
+    {"delivered", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_request, NULL, "unseen",
+     NULL, "Records items as sent to the user; answers how many, once they are durable.", OF_DELIVERED,
+     REQUEST_DELIVERY, NULL},
     {"discard", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_discard, NULL, "transactions", "",
      "Forgets what MULTI queued."},
     {"echo", 2, ROLE_ACCOUNT, CMD_FAST, 0, cmd_echo, NULL, "connection", "message", "Answers the message."},
@@ -239,18 +247,18 @@ const struct command command_table[] = {
      "Runs what MULTI queued, and answers all replies together."},
     {"feed", 1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_feed, NULL, "unseen", "",
      "Who consumes what is recorded here, and how far each is."},
-    {"filter", -4, ROLE_REQUEST, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen",
-     "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]|POOL name [POOL name "
-     "...] [VERSION v]|SEED fingerprint HASHES hashes",
-     "The candidates that the user has not seen; with DELIVER, recorded as sent."},
-    {"forget", -2, ROLE_REQUEST, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
-     "Erases a user, or makes single items unseen again."},
+    {"filter", -4, ROLE_REQUEST, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen", NULL,
+     "The candidates that the user has not seen; with DELIVER, recorded as sent.", OF_FILTER, REQUEST_QUESTION,
+     write_question},
+    {"forget", -2, ROLE_REQUEST, CMD_WRITE, 1, cmd_request, NULL, "unseen", NULL,
+     "Erases a user, or makes single items unseen again.", OF_FORGET, REQUEST_FORGET, NULL},
     {"front", -1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_front, front_subs, "unseen", "",
      "How the Redis is that stands in front, and what waits for it."},
     {"hello", -1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST, 0, cmd_hello, NULL, "connection",
      "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
-    {"history", 2, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(48), 1, cmd_history, NULL, "unseen", "user",
-     "What is remembered of the user, month by month; nil when nothing ever was."},
+    {"history", 2, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(48), 1, cmd_request, NULL, "unseen", NULL,
+     "What is remembered of the user, month by month; nil when nothing ever was.", OF_HISTORY, REQUEST_HISTORY,
+     write_history},
     {"info", -1, ROLE_WATCH, CMD_LOADING | CMD_REPLY(56), 0, cmd_info, NULL, "server", "[section ...]",
      "The server's state, for people."},
     {"kafka", 1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(1536), 0, cmd_kafka, NULL, "unseen", "",
@@ -266,10 +274,11 @@ const struct command command_table[] = {
     {"multi", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
      "Queues the commands that follow, until EXEC. They run one by one."},
     {"ping", -1, ROLE_ACCOUNT, CMD_FAST, 0, cmd_ping, NULL, "connection", "[message]", "Answers PONG, or the message."},
-    {"played", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_played, NULL, "unseen",
-     "user item [item ...]", "Records items as played by the user, now; answers how many, once they are durable."},
-    {"playedat", -4, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_playedat, NULL, "unseen",
-     "user unix_ms item [item ...]", "Records items as played at a time."},
+    {"played", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_request, NULL, "unseen", NULL,
+     "Records items as played by the user, now; answers how many, once they are durable.", OF_PLAYED, REQUEST_PLAY,
+     NULL},
+    {"playedat", -4, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_request, NULL, "unseen",
+     NULL, "Records items as played at a time.", OF_PLAYEDAT, REQUEST_PLAY, NULL},
     {"pool", -2, ROLE_ACCOUNT, CMD_WRITE, 0, NULL, pool_subs, "unseen", "subcommand",
      "Lists of candidates that the server holds, for FILTER."},
     {"quit", -1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_quit, NULL, "connection", "",
@@ -284,20 +293,21 @@ const struct command command_table[] = {
      "Whether this is a primary (master) with its replicas, or a replica (slave) with its primary."},
     {"seed", 1, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY, 0, cmd_seed, NULL, "unseen", "",
      "The seed that ids are hashed with, for clients that ask with hashes."},
-    {"seen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
-     "For each item 1 when the user has seen it, else 0."},
+    {"seen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_request, NULL, "unseen", NULL,
+     "For each item 1 when the user has seen it, else 0.", OF_UNSEEN, REQUEST_QUESTION, write_seen},
     {"select", 2, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index",
      "There is only database 0."},
     {"slowlog", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, NULL, slowlog_subs, "server", "subcommand",
      "Commands that took long (slowlog_slower_than)."},
     {"time", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST, 0, cmd_time, NULL, "server", "",
      "The server's time: seconds, and microseconds."},
-    {"unblock", -2, ROLE_REQUEST, CMD_WRITE | CMD_FAST, 1, cmd_unblock, NULL, "unseen", "session [id ...]",
-     "Takes numbers out of a scroll session, or ends it; answers how many were blocked."},
-    {"unseen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_unseen, NULL, "unseen", "user item [item ...]",
-     "The items that the user has not seen, in the order asked."},
-    {"why", -3, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(8), 1, cmd_why, NULL, "unseen", "user item [SESSION id]",
-     "Where the item is seen, newest first."},
+    {"unblock", -2, ROLE_REQUEST, CMD_WRITE | CMD_FAST, 1, cmd_request, NULL, "unseen", NULL,
+     "Takes numbers out of a scroll session, or ends it; answers how many were blocked.", OF_UNBLOCK, REQUEST_UNBLOCK,
+     NULL},
+    {"unseen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_request, NULL, "unseen", NULL,
+     "The items that the user has not seen, in the order asked.", OF_UNSEEN, REQUEST_QUESTION, write_question},
+    {"why", -3, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(8), 1, cmd_request, NULL, "unseen", NULL,
+     "Where the item is seen, newest first.", OF_WHY, REQUEST_WHY, write_why},
     {0},
 };
 
@@ -364,6 +374,11 @@ const char *command_full_name(const struct command *parent, const struct command
     return out;
 }
 
+const char *command_syntax(const struct command *cmd, char out[FIELDS_SYNTAX])
+{
+    return cmd->syntax != NULL ? cmd->syntax : fields_syntax(cmd->of, out);
+}
+
 static int shown(struct slice s, size_t max)
 {
     return (int)(s.len < max ? s.len : max);
@@ -399,13 +414,14 @@ static enum outcome help(struct resp_client *s, const struct command *container)
     for (const struct command *sub = container->subs; sub->name != NULL; sub++) {
         lines += 2;
     }
-    char line[160], upper[COMMAND_NAME];
+    char line[160], upper[COMMAND_NAME], behind[FIELDS_SYNTAX];
     write_array(&s->writer, lines);
     snprintf(line, sizeof line,
              "%s <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", upper_name(container, upper));
     write_simple(&s->writer, line);
     for (const struct command *sub = container->subs; sub->name != NULL; sub++) {
-        snprintf(line, sizeof line, "%s%s%s", upper_name(sub, upper), sub->syntax[0] != '\0' ? " " : "", sub->syntax);
+        const char *syntax = command_syntax(sub, behind);
+        snprintf(line, sizeof line, "%s%s%.100s", upper_name(sub, upper), syntax[0] != '\0' ? " " : "", syntax);
         write_simple(&s->writer, line);
         snprintf(line, sizeof line, "    %s", sub->summary);
         write_simple(&s->writer, line);

@@ -1,6 +1,7 @@
 #include "service/fields.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define AT(member) .to = offsetof(struct asked, member)
 #define GIVEN(member) .given = offsetof(struct asked, member)
@@ -27,24 +28,24 @@ const struct field request_fields[] = {
      .grpc = OF_QUESTIONS | OF_RECORDS | OF_FORGET | OF_CHANGES,
      .place = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_FORGET | OF_POOL_SET | OF_POOL_ADD, .option = OF_FILTER,
      .needed = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_POOL_SET | OF_POOL_ADD, .word = "ITEMS",
-     .syntax = "ITEMS item [item ...]"},
+     .syntax = "ITEMS item [item ...]", .last = true},
     {"at", FIELD_NUMBER, AT(rq.at_ms), GIVEN(rq.has_at), .number = 3, .http = OF_PLAYED, .grpc = OF_RECORDS,
      .place = OF_PLAYEDAT, .word = "unix_ms", .expected = "a whole number of milliseconds since 1970"},
     {"pools", FIELD_TEXTS, AT(rq.pools), GIVEN(rq.n_pools), .number = 9, .http = OF_QUESTIONS, .grpc = OF_QUESTIONS,
-     .option = OF_FILTER, .word = "POOL", .syntax = "|POOL name [POOL name ...]"},
+     .option = OF_FILTER, .word = "POOL", .syntax = "|POOL name [POOL name ...]", .last = true},
     {"pool_version", FIELD_TEXT, AT(rq.version), .number = 10, .http = OF_QUESTIONS, .grpc = OF_QUESTIONS | OF_POOL_GET,
-     .option = OF_FILTER, .word = "VERSION", .syntax = "[VERSION v]"},
+     .option = OF_FILTER, .word = "VERSION", .syntax = "[VERSION v]", .last = true},
     {"seed", FIELD_TEXT, AT(rq.seed), .number = 12, .http = OF_HASHES, .grpc = OF_FILTER, .option = OF_FILTER,
-     .word = "SEED", .syntax = "|SEED fingerprint"},
+     .word = "SEED", .syntax = "|SEED fingerprint", .last = true},
     {"hashes", FIELD_BYTES, AT(hashes), .number = 11, .grpc = OF_FILTER, .option = OF_FILTER, .word = "HASHES",
-     .syntax = "HASHES hashes"},
+     .syntax = "HASHES hashes", .last = true},
     {"session", FIELD_TEXT, AT(rq.session), .number = 1, .http = OF_SESSIONS, .grpc = OF_SESSIONS, .place = OF_SESSIONS,
      .needed = OF_SESSIONS, .word = "session"},
     {"session", FIELD_TEXT, AT(rq.session), .number = 6, .http = OF_QUESTIONS | OF_HASHES | OF_WHY,
      .grpc = OF_QUESTIONS | OF_WHY, .option = OF_FILTER | OF_WHY, .hidden = OF_FILTER_MANY | OF_HASHES,
      .word = "SESSION", .syntax = "[SESSION id]"},
     {"ids", FIELD_IDS, AT(rq.items), GIVEN(rq.n), .number = 2, .binary = 8, .http = OF_SESSIONS, .grpc = OF_SESSIONS,
-     .place = OF_SESSIONS, .needed = OF_BLOCK, .word = "id"},
+     .place = OF_SESSIONS, .needed = OF_BLOCK},
     {"reply", FIELD_FORM, AT(rq.form), .number = 3, .http = OF_QUESTIONS | OF_HASHES, .grpc = OF_QUESTIONS,
      .option = OF_FILTER, .word = "REPLY", .syntax = "[REPLY ITEMS|INDEXES|BITMAP]",
      .expected = "ITEMS, INDEXES or BITMAP"},
@@ -64,18 +65,91 @@ const struct field request_fields[] = {
     {0},
 };
 
+/* A list of words, while it is written: the last one waits for what stands before it. */
+struct words {
+    char *out;
+    size_t len;
+    const char *last;
+};
+
+static void add_word(struct words *w, const char *word, const char *between)
+{
+    if (w->last != NULL && w->len < FIELDS_TEXT) {
+        w->len += (size_t)snprintf(w->out + w->len, FIELDS_TEXT - w->len, "%s%s", w->last, between);
+    }
+    w->last = word;
+}
+
+static const char *end_words(struct words *w, const char *between)
+{
+    if (w->len > 2) {
+        w->len -= 2; /* the comma */
+        w->len += (size_t)snprintf(w->out + w->len, FIELDS_TEXT - w->len, "%s", between);
+    }
+    snprintf(w->out + w->len, FIELDS_TEXT - w->len, "%s", w->last);
+    return w->out;
+}
+
 const char *fields_expected(unsigned of, char out[FIELDS_TEXT])
 {
-    const char *last = NULL;
+    struct words w = {.out = out, .last = NULL};
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        if ((f->http & ~f->hidden & of) != 0) {
+            add_word(&w, f->name, ", ");
+        }
+    }
+    return end_words(&w, " and ");
+}
+
+/* Options before what is asked about, and of that the list which takes all that follows it at the end. */
+static int rank(const struct field *f)
+{
+    return !f->last ? 0 : f->type != FIELD_IDS ? 1 : 2;
+}
+
+const char *fields_words(unsigned of, char out[FIELDS_TEXT])
+{
+    struct words w = {.out = out, .last = NULL};
+    for (int r = 0; r < 3; r++) {
+        for (const struct field *f = request_fields; f->name != NULL; f++) {
+            if ((f->option & of) != 0 && rank(f) == r) {
+                add_word(&w, f->word, ", ");
+            }
+        }
+    }
+    return end_words(&w, " or ");
+}
+
+static void add_syntax(char *out, size_t *len, const char *format, const char *word)
+{
+    bool joined = *len == 0 || format[0] == '|';
+    *len += (size_t)snprintf(out + *len, FIELDS_SYNTAX - *len, joined ? "" : " ");
+    *len += (size_t)snprintf(out + *len, FIELDS_SYNTAX - *len, format, word, word);
+}
+
+const char *fields_syntax(unsigned of, char out[FIELDS_SYNTAX])
+{
     size_t len = 0;
     out[0] = '\0';
     for (const struct field *f = request_fields; f->name != NULL; f++) {
-        if ((f->http & ~f->hidden & of) != 0) {
-            len += last != NULL ? (size_t)snprintf(out + len, FIELDS_TEXT - len, "%s%s", len > 0 ? ", " : "", last) : 0;
-            last = f->name;
+        if ((f->place & of) != 0 && f->type != FIELD_IDS) {
+            add_syntax(out, &len, "%s", f->word);
         }
     }
-    snprintf(out + len, FIELDS_TEXT - len, "%s%s", len > 0 ? " and " : "", last);
+    for (const struct field *f = request_fields; f->name != NULL; f++) {
+        if ((f->place & of) != 0 && f->type == FIELD_IDS) {
+            char one[16];
+            snprintf(one, sizeof one, "%.*s", (int)strlen(f->name) - 1, f->name);
+            add_syntax(out, &len, (f->needed & of) != 0 ? "%s [%s ...]" : "[%s ...]", one);
+        }
+    }
+    for (int last = 0; last < 2; last++) {
+        for (const struct field *f = request_fields; f->name != NULL; f++) {
+            if ((f->option & of) != 0 && f->last == last) {
+                add_syntax(out, &len, f->syntax, "");
+            }
+        }
+    }
     return out;
 }
 

@@ -73,6 +73,7 @@ struct field {
     unsigned place, option; /* and in RESP: by its place, or behind its word */
     unsigned needed;        /* that are refused without it (http), or show it so (place) */
     unsigned hidden;        /* that read it only to refuse it */
+    bool last;              /* RESP lists it behind the other options */
     const char *word;       /* RESP's; NULL: it is not there */
     const char *syntax;     /* of an option. What begins with '|' stands there instead of what is before it */
     const char *expected;   /* a form or number in RESP: "LIMIT must be ..., got '0'" */
@@ -103,6 +104,13 @@ bool fields_form(struct slice text, enum question_form *form);
 enum { FIELDS_TEXT = 160 };
 const char *fields_expected(unsigned of, char out[FIELDS_TEXT]);
 
+/* "SESSION, LIMIT, POOL or ITEMS": which words it expects in RESP. */
+const char *fields_words(unsigned of, char out[FIELDS_TEXT]);
+
+/* "user [SESSION id] ITEMS item [item ...]": what stands behind its name in RESP. */
+enum { FIELDS_SYNTAX = 512 };
+const char *fields_syntax(unsigned of, char out[FIELDS_SYNTAX]);
+
 /* The name of a field that was read to be refused; NULL: none. */
 const char *fields_hidden(unsigned of, const struct request *rq);
 
@@ -111,6 +119,7 @@ int fields_check(const struct request *rq, struct err *err);
 
 /* The i-th text of a request beside its lists, from 0 on; NULL: there are no more. What keeps a request, or finds its
  * bytes at another place, goes through them. */
+enum { FIELDS_TEXTS = 8 }; /* at most */
 struct slice *fields_text(struct request *rq, size_t i);
 
 #endif
