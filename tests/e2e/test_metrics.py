@@ -485,6 +485,8 @@ def test_dashboard_and_alerts_use_what_is_served(make_server):
             found = used_metrics(target["expr"])
             assert found and found <= served, (panel["title"], found - served)
             used |= found
+    for part in ("replica", "feed", "front", "hedge", "pool", "grpc", "tls", "kafka", "mirror", "migration", "backup"):
+        assert any(name.startswith(f"unseen_{part}") for name in used), part
     for variable in dashboard["templating"]["list"]:
         assert used_metrics(variable["query"] if isinstance(variable["query"], str) else "") <= served
     alerts = used_metrics("\n".join(re.findall(r"^        expr: (.*(?:\n {10}.*)*)", ALERTS.read_text(), re.M)))
