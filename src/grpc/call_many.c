@@ -12,9 +12,9 @@ static struct call *call_of(const struct batch *b)
 static void describe(const struct batch *b, struct message *m)
 {
     batch_answer_max(b, &m->pool_items, &m->pool_bytes);
-    m->rq.form = b->rq.form;
-    m->rq.kind = REQUEST_QUESTION;
-    m->rq.n = 0;
+    m->asked.rq.form = b->rq.form;
+    m->asked.rq.kind = REQUEST_QUESTION;
+    m->asked.rq.n = 0;
 }
 
 static size_t reply_max(const struct batch *b)
@@ -36,7 +36,7 @@ static enum batch_state room(struct batch *b)
 static void told(struct batch *b, size_t user, const struct request *rq)
 {
     struct call *call = call_of(b);
-    struct message m = {.rq = *rq, .binary = call->binary};
+    struct message m = {.asked.rq = *rq, .binary = call->binary};
     char text[REFUSAL_TEXT] = "";
     int code = 0;
     if (rq->err != NULL) {
@@ -120,11 +120,11 @@ enum call_step call_run_many(struct call *call, struct slice bytes)
     if (code < 0) {
         return refuse(call, &err);
     }
-    m.rq.account = account_now(c->worker->pool->service, &call->login.who);
-    m.rq.deadline_us = call->deadline_us;
-    enum request_state state = batch_new(c, &m.rq, m.users, m.n_users, &ops, call, &call->many);
+    m.asked.rq.account = account_now(c->worker->pool->service, &call->login.who);
+    m.asked.rq.deadline_us = call->deadline_us;
+    enum request_state state = batch_new(c, &m.asked.rq, m.asked.users, m.asked.n_users, &ops, call, &call->many);
     if (state != REQUEST_LATE) {
-        return state == REQUEST_WAIT ? STEP_WAIT : refuse(call, m.rq.err);
+        return state == REQUEST_WAIT ? STEP_WAIT : refuse(call, m.asked.rq.err);
     }
     if (check_reply(call, call->many, &err) < 0) {
         return refuse(call, &err);

@@ -15,7 +15,7 @@ static bool begin(struct call *call, struct slice bytes, struct message *m)
                : service_dedup(c) == NULL ? service_loading(c->worker->pool->service, &err)
                                           : message_read(call->method, bytes, grpc_loop_of(c)->items, m, &err);
     const struct account *account = account_now(c->worker->pool->service, &call->login.who);
-    code = code == 0 ? account_check(account, account_roles_for(&m->rq), &err) : code;
+    code = code == 0 ? account_check(account, account_roles_for(&m->asked.rq), &err) : code;
     if (code < 0) {
         call_refuse_err(call, &err, false);
     }
@@ -46,14 +46,14 @@ enum call_step call_run_pool_list(struct call *call, struct slice bytes)
 
 static int find(const struct pool_table *table, const struct message *m, const struct pool **pool, struct err *err)
 {
-    if (m->count > PAGE_MAX) {
-        return err_set(err, ERR_INVALID, "count is %" PRIu64 ", expected 0 to %d", m->count, PAGE_MAX);
+    if (m->asked.count > PAGE_MAX) {
+        return err_set(err, ERR_INVALID, "count is %" PRIu64 ", expected 0 to %d", m->asked.count, PAGE_MAX);
     }
-    *pool = table != NULL ? pool_table_find(table, m->pools[0]) : NULL;
+    *pool = table != NULL ? pool_table_find(table, m->asked.names[0]) : NULL;
     if (*pool == NULL) {
-        return err_set(err, ERR_POOL, "there is no pool %.100s", log_quote(m->pools[0]));
+        return err_set(err, ERR_POOL, "there is no pool %.100s", log_quote(m->asked.names[0]));
     }
-    return pool_version_check(m->rq.version, (*pool)->version, 1, err);
+    return pool_version_check(m->asked.rq.version, (*pool)->version, 1, err);
 }
 
 enum call_step call_run_pool_get(struct call *call, struct slice bytes)
@@ -68,7 +68,7 @@ enum call_step call_run_pool_get(struct call *call, struct slice bytes)
         call_refuse_err(call, &err, false);
         return STEP_DONE;
     }
-    size_t count = m.count > 0 ? (size_t)m.count : PAGE, most = GRPC_PREFIX + message_page_max(pool, count);
+    size_t count = m.asked.count > 0 ? (size_t)m.asked.count : PAGE, most = GRPC_PREFIX + message_page_max(pool, count);
     if (conn_check_reply(&call->conn->conn, most, "the page", "ask for fewer items", &err) < 0) {
         call_refuse_err(call, &err, false);
         return STEP_DONE;
@@ -77,6 +77,7 @@ enum call_step call_run_pool_get(struct call *call, struct slice bytes)
         return STEP_WAIT;
     }
     size_t from = call_begin_reply(call);
-    message_write_page(pool, m.from < POOL_ITEMS_MAX ? (size_t)m.from : POOL_ITEMS_MAX, count, &call->reply);
+    message_write_page(pool, m.asked.from < POOL_ITEMS_MAX ? (size_t)m.asked.from : POOL_ITEMS_MAX, count,
+                       &call->reply);
     return end(call, from);
 }

@@ -40,7 +40,7 @@ static void tell_refused(struct call *call, uint64_t tag, const struct err *err,
 
 static void tell_answered(struct call *call, const struct message *m)
 {
-    if (m->rq.kind == REQUEST_HISTORY && m->rq.history == NULL) {
+    if (m->asked.rq.kind == REQUEST_HISTORY && m->asked.rq.history == NULL) {
         call_end(call, GRPC_NOT_FOUND, "nothing is remembered of this user");
         return;
     }
@@ -200,8 +200,8 @@ static void on_done(struct conn *c, struct request *late)
 static void on_recorded(struct call *call, const struct message *m)
 {
     call->n_pending++;
-    call->pending_bytes += m->rq.bytes;
-    grpc_pending_add(call, m->tag, m->rq.count);
+    call->pending_bytes += m->asked.rq.bytes;
+    grpc_pending_add(call, m->asked.tag, m->asked.rq.count);
     if (!call->is_stream) {
         call->state = CALL_PENDING;
         write_reply(call, m); /* which goes once it is durable */
@@ -215,29 +215,29 @@ static enum call_step tell(struct call *call, struct message *m, enum request_st
     case REQUEST_WAIT:
         return STEP_WAIT;
     case REQUEST_LATE:
-        call->late = m->rq.late;
+        call->late = m->asked.rq.late;
         call->arrived = false;
-        call->lent = m->rq.late_size + message_reply_max(m);
+        call->lent = m->asked.rq.late_size + message_reply_max(m);
         call->state = CALL_LATE;
         return STEP_DONE;
     case REQUEST_RECORDED:
         on_recorded(call, m);
         break;
     case REQUEST_ANSWERED:
-        if (m->rq.err != NULL && call->n_pending > 0 && m->rq.late == NULL) {
+        if (m->asked.rq.err != NULL && call->n_pending > 0 && m->asked.rq.late == NULL) {
             call->blocked = true; /* an error waits for the answers before it */
             return STEP_DONE;
         }
-        service_answered(c, &m->rq);
-        if (m->rq.err != NULL) {
-            tell_refused(call, m->tag, m->rq.err, request_is_write(&m->rq));
+        service_answered(c, &m->asked.rq);
+        if (m->asked.rq.err != NULL) {
+            tell_refused(call, m->asked.tag, m->asked.rq.err, request_is_write(&m->asked.rq));
         } else {
             tell_answered(call, m);
         }
         break;
     }
     call_count(call);
-    service_end(m->rq.late);
+    service_end(m->asked.rq.late);
     call->late = NULL;
     call->lent = 0;
     next_message(call);
@@ -252,7 +252,7 @@ static enum call_step refuse_message(struct call *call, const struct message *m,
     }
     call_drop_late(call);
     call_count(call);
-    tell_refused(call, m->tag, err, call->method->kind >= REQUEST_PLAY);
+    tell_refused(call, m->asked.tag, err, call->method->kind >= REQUEST_PLAY);
     next_message(call);
     return STEP_ON;
 }
@@ -260,7 +260,7 @@ static enum call_step refuse_message(struct call *call, const struct message *m,
 bool call_may_read(struct call *call)
 {
     struct grpc_loop *l = grpc_loop_of(&call->conn->conn);
-    l->items = l->items != NULL ? l->items : malloc(MESSAGE_SLICES * sizeof *l->items);
+    l->items = l->items != NULL ? l->items : malloc(FIELDS_SLICES * sizeof *l->items);
     return l->items != NULL && grpc_pending_room(call->conn);
 }
 
@@ -268,7 +268,7 @@ bool call_may_read(struct call *call)
 static int look_at_pools(struct call *call, struct message *m, struct err *err)
 {
     struct conn *c = &call->conn->conn;
-    request_pools_answer(c, call->late != NULL ? call->late : &m->rq, &m->pool_items, &m->pool_bytes);
+    request_pools_answer(c, call->late != NULL ? call->late : &m->asked.rq, &m->pool_items, &m->pool_bytes);
     return conn_check_reply(c, GRPC_PREFIX + message_reply_max(m), "the reply", "ask with a limit, or for a bitmap",
                             err);
 }
@@ -283,7 +283,7 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     int code = !call_may_read(call) ? err_set(&err, ERR_NOMEM, "out of memory for the message")
                : loading            ? service_loading(c->worker->pool->service, &err)
                                     : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
-    if (code == 0 && m.rq.n_pools > 0 && m.rq.kind == REQUEST_QUESTION) {
+    if (code == 0 && m.asked.rq.n_pools > 0 && m.asked.rq.kind == REQUEST_QUESTION) {
         code = look_at_pools(call, &m, &err);
     }
     if (code < 0) {
@@ -297,16 +297,18 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     enum request_state state;
     if (call->late != NULL) {
         struct request *late = call->late;
-        late->user = m.rq.user;
-        late->session = m.rq.session;
-        late->items = m.rq.items;
+        struct slice *text;
+        for (size_t i = 0; (text = fields_text(late, i)) != NULL; i++) {
+            *text = *fields_text(&m.asked.rq, i);
+        }
+        late->items = m.asked.rq.items;
         state = service_resume(c, late);
-        m.rq = *late;
+        m.asked.rq = *late;
     } else {
-        m.rq.done = on_done;
-        m.rq.account = account_now(c->worker->pool->service, &call->login.who);
-        m.rq.deadline_us = call->deadline_us;
-        state = service_submit(c, &m.rq);
+        m.asked.rq.done = on_done;
+        m.asked.rq.account = account_now(c->worker->pool->service, &call->login.who);
+        m.asked.rq.deadline_us = call->deadline_us;
+        state = service_submit(c, &m.asked.rq);
     }
     return tell(call, &m, state);
 }
@@ -416,7 +418,7 @@ void call_recorded(struct call *call, const struct pending *p, size_t bytes, con
     if (err->code < 0) {
         tell_refused(call, p->tag, err, true);
     } else if (call->is_stream) {
-        struct message m = {.tag = p->tag, .rq = {.kind = call->method->kind, .count = p->count}};
+        struct message m = {.asked.tag = p->tag, .asked.rq = {.kind = call->method->kind, .count = p->count}};
         write_reply(call, &m);
         h2_reply(call);
     } else {

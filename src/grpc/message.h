@@ -17,28 +17,18 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
-#include "dedup/pools.h"
-#include "service/batch.h"
+#include "service/fields.h"
 #include "service/meter.h"
-#include "service/request.h"
 
 #define GRPC_SERVICE "unseen.v1.Unseen"
 
 struct message {
-    struct request rq;
-    uint64_t tag;
-    enum op op;                /* what it is measured as */
-    bool binary;               /* the items stand in the bytes field, and are answered there */
-    size_t bytes;              /* of the message */
-    const struct slice *users; /* of FilterMany */
-    size_t n_users;
-    uint64_t from, count; /* of PoolGet */
-    struct slice pools[POOLS_OF_A_QUESTION];
-    struct slice hashes;           /* to which the request's items point */
+    struct asked asked;
+    enum op op;                    /* what it is measured as */
+    bool binary;                   /* the items stand in the bytes field, and are answered there */
+    size_t bytes;                  /* of the message */
     size_t pool_items, pool_bytes; /* what an answer from pools may take: request_pools_answer(), set by the caller */
 };
-
-struct field;
 
 enum method_shape {
     METHOD_UNARY,
@@ -48,22 +38,21 @@ enum method_shape {
     METHOD_POOL_GET,
 };
 
-enum { MESSAGE_SLICES = ITEMS_MAX + BATCH_USERS_MAX };
-
 struct method {
     const char *name; /* "Filter" */
     enum request_kind kind;
     enum op op;
     enum method_shape shape;
-    const struct field *fields; /* of its request; message.c's own */
+    unsigned of; /* whose fields its request has: service/fields.h */
 };
 
 /* Of "Filter" or "filter", as Dubbo's clients say it. NULL: there is none. */
 const struct method *method_find(struct slice name);
 
-/* Reads a request. items: room for MESSAGE_SLICES; of more ids than that only the number is kept (m->rq.n), for the
- * service to refuse. Returns 0, or with a text that names the field: ERR_INVALID, or ERR_ABSENT for what only a newer
- * server knows, and for what Dubbo sends without a stub. m->tag is set then, if it was read before the error. */
+/* Reads a request. items: room for FIELDS_SLICES; of more ids than that only the number is kept (m->asked.rq.n), for
+ * the service to refuse. Returns 0, or with a text that names the field: ERR_INVALID, or ERR_ABSENT for what only a
+ * newer server knows, and for what Dubbo sends without a stub. m->asked.tag is set then, if it was read before the
+ * error. */
 int message_read(const struct method *method, struct slice bytes, struct slice *items, struct message *m,
                  struct err *err);
 

@@ -28,7 +28,7 @@ static size_t items_max(const struct message *m)
 /* A pool may hold any bytes: then all of the answer stands in the bytes field. */
 static bool is_binary(const struct message *m)
 {
-    const struct request *rq = &m->rq;
+    const struct request *rq = &m->asked.rq;
     struct pool_line_walk walk = {0};
     bool binary = m->binary;
     size_t i = rq->line != NULL ? request_next_unseen(rq, 0) : 0;
@@ -41,7 +41,7 @@ static bool is_binary(const struct message *m)
 /* They take no more than in the request, or in the pools. */
 static void write_items(const struct message *m, struct buf *out)
 {
-    const struct request *rq = &m->rq;
+    const struct request *rq = &m->asked.rq;
     const uint8_t key = wire_key(is_binary(m) ? 4 : 3, WIRE_BYTES);
     if (buf_reserve(out, items_max(m)) < 0) {
         return;
@@ -67,7 +67,7 @@ static void write_version(const struct request *rq, struct buf *out)
 
 static void write_filter(const struct message *m, struct buf *out)
 {
-    const struct request *rq = &m->rq;
+    const struct request *rq = &m->asked.rq;
     if (rq->form == FORM_BITMAP) {
         wire_put_bytes(out, 1, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
     } else if (rq->n_answer > 0) {
@@ -82,7 +82,7 @@ static void write_filter(const struct message *m, struct buf *out)
 void message_write_many(const struct message *m, size_t user, int code, const char *text, struct buf *out)
 {
     wire_put_number(out, 1, user);
-    if (m->rq.err == NULL) {
+    if (m->asked.rq.err == NULL) {
         size_t reply = wire_begin(out, 2);
         write_filter(m, out);
         wire_end(out, reply);
@@ -130,21 +130,21 @@ static void write_history(const struct history *h, struct buf *out)
 
 void message_write(const struct message *m, struct buf *out)
 {
-    switch (m->rq.kind) {
+    switch (m->asked.rq.kind) {
     case REQUEST_QUESTION:
         write_filter(m, out);
         break;
     case REQUEST_WHY:
-        write_why(&m->rq, out);
+        write_why(&m->asked.rq, out);
         break;
     case REQUEST_HISTORY:
-        write_history(m->rq.history, out);
+        write_history(m->asked.rq.history, out);
         break;
     default:
-        wire_put_number(out, 1, (uint64_t)m->rq.count);
-        wire_put_number(out, 2, m->tag);
-        if (m->rq.kind >= REQUEST_POOL_SET && m->rq.kind != REQUEST_POOL_DROP) {
-            write_version(&m->rq, out);
+        wire_put_number(out, 1, (uint64_t)m->asked.rq.count);
+        wire_put_number(out, 2, m->asked.tag);
+        if (m->asked.rq.kind >= REQUEST_POOL_SET && m->asked.rq.kind != REQUEST_POOL_DROP) {
+            write_version(&m->asked.rq, out);
         }
     }
 }
@@ -222,7 +222,7 @@ enum {
 
 size_t message_reply_max(const struct message *m)
 {
-    const struct request *rq = &m->rq;
+    const struct request *rq = &m->asked.rq;
     switch (rq->kind) {
     case REQUEST_QUESTION:
         return LEAST + (rq->form == FORM_BITMAP    ? bitmap_size(rq->n + m->pool_items)

@@ -43,7 +43,7 @@ enum {
 
 /* A worker's. */
 struct grpc_loop {
-    struct slice *items; /* of the message at hand: MESSAGE_SLICES */
+    struct slice *items; /* of the message at hand: FIELDS_SLICES */
     struct call *spare;  /* calls for next time */
     size_t n_spare;
     char *frame; /* of all sessions: h2_memory.c */

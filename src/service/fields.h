@@ -48,7 +48,7 @@ enum field_type {
     FIELD_TEXTS,  /* as ids */
     FIELD_BYTES,  /* as a text; not in JSON */
     FIELD_FORM,   /* enum question_form */
-    FIELD_NUMBER, /* int64_t, and a bool at `given` where that is not 0 */
+    FIELD_NUMBER, /* int64_t, and a bool at `given` unless that is 0 */
     FIELD_FLAG,   /* bool */
 };
 
@@ -60,7 +60,7 @@ struct asked {
     struct slice item;                       /* of WHY */
     struct slice hashes;                     /* rq.items points to it where rq.hashed */
     struct slice names[POOLS_OF_A_QUESTION]; /* room for pools; of a change: its name, and the new one */
-    int64_t from, count, tag;
+    uint64_t from, count, tag;
     bool all;
 };
 
@@ -95,6 +95,14 @@ static inline void *field_at(const struct field *f, struct asked *asked)
 static inline void *field_given(const struct field *f, struct asked *asked)
 {
     return (char *)asked + f->given;
+}
+
+static inline void field_set_number(const struct field *f, struct asked *asked, int64_t value, bool given)
+{
+    *(int64_t *)field_at(f, asked) = value;
+    if (f->given != 0) {
+        *(bool *)field_given(f, asked) = given;
+    }
 }
 
 /* "items", "indexes" or "bitmap". */

@@ -16,7 +16,7 @@ static const char *const names[KINDS] = {"Filter",  "Played",  "PlayedStream", "
                                          "History", "Forget",  "Block",        "Unblock",   [12] = "FilterMany",
                                          "PoolSet", "PoolAdd", "PoolRename",   "PoolDrop",  "PoolList",
                                          "PoolGet"};
-static struct slice items[MESSAGE_SLICES], again_items[MESSAGE_SLICES];
+static struct slice items[FIELDS_SLICES], again_items[FIELDS_SLICES];
 
 static void check_within(struct slice id, struct slice message)
 {
@@ -26,22 +26,22 @@ static void check_within(struct slice id, struct slice message)
 
 static void write_items(const struct message *m, struct buf *out)
 {
-    for (size_t i = 0; i < m->rq.n && !m->rq.hashed; i++) {
-        wire_put_item(out, m->binary ? 8 : 2, m->rq.items[i]);
+    for (size_t i = 0; i < m->asked.rq.n && !m->asked.rq.hashed; i++) {
+        wire_put_item(out, m->binary ? 8 : 2, m->asked.rq.items[i]);
     }
 }
 
 static void write_of_pool(const struct message *m, bool page, struct buf *out)
 {
-    wire_put_bytes(out, 1, m->pools[0]);
+    wire_put_bytes(out, 1, m->asked.names[0]);
     if (page) {
-        wire_put_number(out, 2, m->from);
-        wire_put_number(out, 3, m->count);
-        wire_put_bytes(out, 10, m->rq.version);
+        wire_put_number(out, 2, m->asked.from);
+        wire_put_number(out, 3, m->asked.count);
+        wire_put_bytes(out, 10, m->asked.rq.version);
         return;
     }
     write_items(m, out);
-    wire_put_bytes(out, 9, m->pools[1]);
+    wire_put_bytes(out, 9, m->asked.names[1]);
 }
 
 static bool are_text(const struct slice *ids, size_t n)
@@ -57,11 +57,11 @@ static bool are_text(const struct slice *ids, size_t n)
 /* As protobuf would write it, by the numbers of unseen.proto. */
 static void write_request(const struct message *m, struct buf *out)
 {
-    const bool text = are_text(m->users, m->n_users);
-    for (size_t i = 0; i < m->n_users; i++) {
-        wire_put_item(out, text ? 1 : 7, m->users[i]);
+    const bool text = are_text(m->asked.users, m->asked.n_users);
+    for (size_t i = 0; i < m->asked.n_users; i++) {
+        wire_put_item(out, text ? 1 : 7, m->asked.users[i]);
     }
-    const struct request *rq = &m->rq;
+    const struct request *rq = &m->asked.rq;
     bool session_first = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
     bool binary_user = !slice_is_utf8(rq->user);
     if (!session_first) {
@@ -69,14 +69,14 @@ static void write_request(const struct message *m, struct buf *out)
     }
     wire_put_bytes(out, session_first ? 1 : 6, rq->session);
     write_items(m, out);
-    wire_put_bytes(out, 11, m->hashes);
+    wire_put_bytes(out, 11, m->asked.hashes);
     wire_put_bytes(out, 12, rq->seed);
     if (rq->kind == REQUEST_QUESTION) {
         wire_put_number(out, 3, rq->form == FORM_BITMAP ? 0 : rq->form == FORM_INDEXES ? 1 : 2);
         wire_put_number(out, 4, (uint64_t)rq->limit);
         wire_put_number(out, 5, rq->deliver);
         for (size_t i = 0; i < rq->n_pools; i++) { /* of too many the last ones are kept, and their number */
-            wire_put_item(out, 9, m->pools[i % POOLS_OF_A_QUESTION]);
+            wire_put_item(out, 9, m->asked.names[i % POOLS_OF_A_QUESTION]);
         }
         wire_put_bytes(out, 10, rq->version);
     } else if (rq->kind == REQUEST_PLAY) {
@@ -84,30 +84,32 @@ static void write_request(const struct message *m, struct buf *out)
     } else if (rq->n == 0 && rq->kind != REQUEST_HISTORY) {
         wire_put_number(out, 3, 1);
     }
-    wire_put_number(out, 9, m->tag);
+    wire_put_number(out, 9, m->asked.tag);
 }
 
 static void check_same(const struct message *a, const struct message *b)
 {
-    CHECK(slice_eq(a->rq.user, b->rq.user) && slice_eq(a->rq.session, b->rq.session));
-    CHECK((a->rq.session.data == NULL) == (b->rq.session.data == NULL));
-    CHECK(a->rq.n == b->rq.n && a->binary == b->binary && a->tag == b->tag && a->op == b->op);
-    CHECK(a->rq.form == b->rq.form && a->rq.limit == b->rq.limit && a->rq.has_limit == b->rq.has_limit);
-    CHECK(a->rq.deliver == b->rq.deliver && a->rq.at_ms == b->rq.at_ms && a->rq.has_at == b->rq.has_at);
-    CHECK(a->rq.n_pools == b->rq.n_pools && slice_eq(a->rq.version, b->rq.version));
-    for (size_t i = 0; i < a->rq.n_pools; i++) {
-        CHECK(slice_eq(a->pools[i % POOLS_OF_A_QUESTION], b->pools[i % POOLS_OF_A_QUESTION]));
+    const struct request *x = &a->asked.rq, *y = &b->asked.rq;
+    CHECK(slice_eq(x->user, y->user) && slice_eq(x->session, y->session));
+    CHECK((x->session.data == NULL) == (y->session.data == NULL));
+    CHECK(x->n == y->n && a->binary == b->binary && a->asked.tag == b->asked.tag && a->op == b->op);
+    CHECK(x->form == y->form && x->limit == y->limit && x->has_limit == y->has_limit);
+    CHECK(x->deliver == y->deliver && x->at_ms == y->at_ms && x->has_at == y->has_at);
+    CHECK(x->n_pools == y->n_pools && slice_eq(x->version, y->version));
+    for (size_t i = 0; i < x->n_pools; i++) {
+        CHECK(slice_eq(a->asked.names[i % POOLS_OF_A_QUESTION], b->asked.names[i % POOLS_OF_A_QUESTION]));
     }
-    CHECK(slice_eq(a->pools[0], b->pools[0]) && a->from == b->from && a->count == b->count);
-    CHECK(a->rq.kind != REQUEST_POOL_RENAME || slice_eq(a->pools[1], b->pools[1]));
-    CHECK(a->n_users == b->n_users);
-    for (size_t i = 0; i < a->n_users; i++) {
-        CHECK(slice_eq(a->users[i], b->users[i]));
+    CHECK(slice_eq(a->asked.names[0], b->asked.names[0]) && a->asked.from == b->asked.from &&
+          a->asked.count == b->asked.count);
+    CHECK(x->kind != REQUEST_POOL_RENAME || slice_eq(a->asked.names[1], b->asked.names[1]));
+    CHECK(a->asked.n_users == b->asked.n_users);
+    for (size_t i = 0; i < a->asked.n_users; i++) {
+        CHECK(slice_eq(a->asked.users[i], b->asked.users[i]));
     }
-    CHECK(a->rq.hashed == b->rq.hashed && slice_eq(a->hashes, b->hashes));
-    CHECK((a->rq.seed.data == NULL) == (b->rq.seed.data == NULL) && slice_eq(a->rq.seed, b->rq.seed));
-    for (size_t i = 0; i < a->rq.n && !a->rq.hashed; i++) {
-        CHECK(slice_eq(a->rq.items[i], b->rq.items[i]));
+    CHECK(x->hashed == y->hashed && slice_eq(a->asked.hashes, b->asked.hashes));
+    CHECK((x->seed.data == NULL) == (y->seed.data == NULL) && slice_eq(x->seed, y->seed));
+    for (size_t i = 0; i < x->n && !x->hashed; i++) {
+        CHECK(slice_eq(x->items[i], y->items[i]));
     }
 }
 
@@ -117,17 +119,18 @@ static void check_reply(struct message *m)
     static uint8_t all[ITEMS_MAX / 8];
     memset(all, 0xff, sizeof all);
     struct buf out = {0};
-    m->rq.unseen = all;
-    m->rq.n_unseen = m->rq.n_answer = m->rq.n;
+    m->asked.rq.unseen = all;
+    m->asked.rq.n_unseen = m->asked.rq.n_answer = m->asked.rq.n;
     message_write(m, &out);
     CHECK(!out.failed && out.len <= message_reply_max(m));
     struct wire w = wire_of(buf_slice(&out));
     struct wire_field f;
     size_t n = 0;
     while (wire_next(&w, &f, NULL) > 0) {
-        n += f.number >= 3 && slice_eq(f.bytes, m->rq.items[n]);
+        n += f.number >= 3 && slice_eq(f.bytes, m->asked.rq.items[n]);
     }
-    CHECK(w.at == w.end && (m->rq.kind != REQUEST_QUESTION || m->rq.form != FORM_ITEMS || n == m->rq.n));
+    CHECK(w.at == w.end &&
+          (m->asked.rq.kind != REQUEST_QUESTION || m->asked.rq.form != FORM_ITEMS || n == m->asked.rq.n));
     buf_free(&out);
 }
 
@@ -140,28 +143,28 @@ static void check_method(const char *name, struct slice message)
         CHECK(err.text[0] != '\0' && (err.code == ERR_INVALID || err.code == ERR_ABSENT));
         return;
     }
-    if (m.rq.hashed) { /* its rules are the service's; items here are never one a hash */
-        CHECK(m.rq.items == &m.hashes && m.rq.n == m.hashes.len / 8 && m.hashes.len > 0);
-        check_within(m.hashes, message);
+    if (m.asked.rq.hashed) { /* its rules are the service's; items here are never one a hash */
+        CHECK(m.asked.rq.items == &m.asked.hashes && m.asked.rq.n == m.asked.hashes.len / 8 && m.asked.hashes.len > 0);
+        check_within(m.asked.hashes, message);
     }
-    CHECK(m.rq.n <= message.len / 2 + 1 && (m.rq.hashed || m.rq.n <= ITEMS_MAX));
-    if (m.rq.user.len > 0) {
-        check_within(m.rq.user, message);
+    CHECK(m.asked.rq.n <= message.len / 2 + 1 && (m.asked.rq.hashed || m.asked.rq.n <= ITEMS_MAX));
+    if (m.asked.rq.user.len > 0) {
+        check_within(m.asked.rq.user, message);
     }
-    for (size_t i = 0; i < m.rq.n && !m.rq.hashed; i++) {
-        check_within(m.rq.items[i], message);
-        CHECK(m.binary || slice_is_utf8(m.rq.items[i]));
+    for (size_t i = 0; i < m.asked.rq.n && !m.asked.rq.hashed; i++) {
+        check_within(m.asked.rq.items[i], message);
+        CHECK(m.binary || slice_is_utf8(m.asked.rq.items[i]));
     }
-    CHECK(m.n_users <= message.len / 2 && (m.n_users == 0 || method->shape == METHOD_MANY));
-    if (m.n_users > BATCH_USERS_MAX) { /* the service refuses them by their number: not all of them are there */
+    CHECK(m.asked.n_users <= message.len / 2 && (m.asked.n_users == 0 || method->shape == METHOD_MANY));
+    if (m.asked.n_users > BATCH_USERS_MAX) { /* the service refuses them by their number: not all of them are there */
         return;
     }
-    for (size_t i = 0; i < m.n_users; i++) {
-        check_within(m.users[i], message);
+    for (size_t i = 0; i < m.asked.n_users; i++) {
+        check_within(m.asked.users[i], message);
     }
     const bool page = method->shape == METHOD_POOL_GET;
     struct buf written = {0};
-    if (page || m.rq.kind >= REQUEST_POOL_SET) {
+    if (page || m.asked.rq.kind >= REQUEST_POOL_SET) {
         write_of_pool(&m, page, &written);
     } else if (method->shape != METHOD_POOL_LIST) {
         write_request(&m, &written);
@@ -169,8 +172,9 @@ static void check_method(const char *name, struct slice message)
     CHECK(!written.failed && message_read(method, buf_slice(&written), again_items, &again, &err) == 0);
     check_same(&m, &again);
     buf_free(&written);
-    const bool refused = m.rq.hashed && (m.rq.form == FORM_ITEMS || m.rq.n > ITEMS_MAX); /* by the service */
-    if (m.rq.kind != REQUEST_HISTORY && !refused && !page && method->shape != METHOD_POOL_LIST) {
+    const bool refused =
+        m.asked.rq.hashed && (m.asked.rq.form == FORM_ITEMS || m.asked.rq.n > ITEMS_MAX); /* by the service */
+    if (m.asked.rq.kind != REQUEST_HISTORY && !refused && !page && method->shape != METHOD_POOL_LIST) {
         check_reply(&m);
     }
 }

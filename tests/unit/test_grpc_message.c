@@ -13,7 +13,7 @@
 #include "base/wire.h"
 #include "grpc/message.h"
 
-static struct slice items[MESSAGE_SLICES];
+static struct slice items[FIELDS_SLICES];
 static struct buf bytes, out;
 
 static int release(void **state)
@@ -53,13 +53,13 @@ static void add_id(struct buf *text, struct slice id)
 /* A request as a line. */
 static const char *describe(const struct message *m, struct buf *text)
 {
-    const struct request *rq = &m->rq;
+    const struct request *rq = &m->asked.rq;
     buf_clear(text);
     buf_addf(text, "%s ", op_names[m->op]);
     add_id(text, rq->user);
-    for (size_t i = 0; i < m->n_users; i++) {
+    for (size_t i = 0; i < m->asked.n_users; i++) {
         buf_addf(text, i > 0 ? "+" : "");
-        add_id(text, m->users[i]);
+        add_id(text, m->asked.users[i]);
     }
     buf_addf(text, " [");
     for (size_t i = 0; i < (rq->hashed ? 1 : rq->n); i++) {
@@ -92,17 +92,17 @@ static const char *describe(const struct message *m, struct buf *text)
         add_id(text, rq->pools[i]);
         buf_addf(text, i + 1 < rq->n_pools ? "" : "]");
     }
-    if (rq->n_pools == 0 && m->pools[0].len > 0) {
+    if (rq->n_pools == 0 && m->asked.names[0].len > 0) {
         buf_addf(text, " page of ");
-        add_id(text, m->pools[0]);
-        buf_addf(text, " from=%llu count=%llu", (unsigned long long)m->from, (unsigned long long)m->count);
+        add_id(text, m->asked.names[0]);
+        buf_addf(text, " from=%llu count=%llu", (unsigned long long)m->asked.from, (unsigned long long)m->asked.count);
     }
     if (rq->version.data != NULL) {
         buf_addf(text, " version=");
         add_id(text, rq->version);
     }
-    if (m->tag != 0) {
-        buf_addf(text, " tag=%llu", (unsigned long long)m->tag);
+    if (m->asked.tag != 0) {
+        buf_addf(text, " tag=%llu", (unsigned long long)m->asked.tag);
     }
     buf_addf(text, "%s%s", rq->deliver ? " deliver" : "", m->binary ? " binary" : "");
     buf_add(text, "", 1);
@@ -292,12 +292,12 @@ static void test_lengths(void **state)
             struct message m;
             struct err err;
             assert_int_equal(message_read(method_of("Filter"), buf_slice(&bytes), items, &m, &err), 0);
-            assert_int_equal(m.rq.n, 3);
-            assert_true(slice_eq(m.rq.items[1], slice_of(id, len)));
-            assert_int_equal(m.rq.items[2].len, 1 + high);
+            assert_int_equal(m.asked.rq.n, 3);
+            assert_true(slice_eq(m.asked.rq.items[1], slice_of(id, len)));
+            assert_int_equal(m.asked.rq.items[2].len, 1 + high);
             for (size_t cut = 1; len > 0 && cut < bytes.len; cut++) {
                 if (message_read(method_of("Filter"), slice_of(bytes.data, cut), items, &m, &err) == 0) {
-                    assert_true(m.rq.n < 3);
+                    assert_true(m.asked.rq.n < 3);
                 }
             }
         }
@@ -319,7 +319,7 @@ static void test_too_many(void **state)
     struct message m;
     struct err err;
     assert_int_equal(message_read(method_of("Played"), buf_slice(&bytes), room, &m, &err), 0);
-    assert_int_equal(m.rq.n, ITEMS_MAX + 1);
+    assert_int_equal(m.asked.rq.n, ITEMS_MAX + 1);
     assert_non_null(room[ITEMS_MAX - 1].data);
     assert_null(room[ITEMS_MAX].data);
 }
@@ -328,7 +328,7 @@ static void test_too_many(void **state)
 static void test_too_many_users(void **state)
 {
     (void)state;
-    static struct slice room[MESSAGE_SLICES + 1];
+    static struct slice room[FIELDS_SLICES + 1];
     buf_clear(&bytes);
     for (size_t i = 0; i < BATCH_USERS_MAX + 1; i++) {
         wire_put_item(&bytes, 1, slice_str(i % 100 == 99 ? "" : "u"));
@@ -337,12 +337,12 @@ static void test_too_many_users(void **state)
     struct message m;
     struct err err;
     assert_int_equal(message_read(method_of("FilterMany"), buf_slice(&bytes), room, &m, &err), 0);
-    assert_int_equal(m.n_users, BATCH_USERS_MAX + 1);
-    assert_int_equal(m.rq.n, 1);
-    assert_ptr_equal(m.users, room + ITEMS_MAX);
+    assert_int_equal(m.asked.n_users, BATCH_USERS_MAX + 1);
+    assert_int_equal(m.asked.rq.n, 1);
+    assert_ptr_equal(m.asked.users, room + ITEMS_MAX);
     assert_null(room[1].data);
-    assert_non_null(room[MESSAGE_SLICES - 1].data);
-    assert_null(room[MESSAGE_SLICES].data);
+    assert_non_null(room[FIELDS_SLICES - 1].data);
+    assert_null(room[FIELDS_SLICES].data);
 }
 
 static void test_names(void **state)
@@ -374,22 +374,22 @@ static void test_filter_replies(void **state)
 {
     (void)state;
     struct slice asked[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}, {"f", 1}, {"g", 1}, {"h", 1}, {"", 0}};
-    struct message m = {.rq = {.kind = REQUEST_QUESTION, .items = asked, .n = 9}, .bytes = 27};
-    m.rq.unseen = (const uint8_t *)"\xa0\x80";
-    m.rq.n_unseen = m.rq.n_answer = 3;
-    m.rq.form = FORM_BITMAP;
+    struct message m = {.asked.rq = {.kind = REQUEST_QUESTION, .items = asked, .n = 9}, .bytes = 27};
+    m.asked.rq.unseen = (const uint8_t *)"\xa0\x80";
+    m.asked.rq.n_unseen = m.asked.rq.n_answer = 3;
+    m.asked.rq.form = FORM_BITMAP;
     expect(&m, "0a02a080");
-    m.rq.form = FORM_INDEXES;
+    m.asked.rq.form = FORM_INDEXES;
     expect(&m, "1203000208");
-    m.rq.form = FORM_ITEMS;
+    m.asked.rq.form = FORM_ITEMS;
     expect(&m, "1a01611a01631a00");
     m.binary = true;
-    m.rq.n_answer = 1;
+    m.asked.rq.n_answer = 1;
     asked[0] = slice_of("\x80", 1);
     expect(&m, "220180");
-    m.rq.n_answer = 0;
+    m.asked.rq.n_answer = 0;
     expect(&m, "");
-    m.rq.form = FORM_INDEXES;
+    m.asked.rq.form = FORM_INDEXES;
     expect(&m, "");
 }
 
@@ -399,8 +399,9 @@ static void test_large_reply(void **state)
     (void)state;
     static uint8_t all[ITEMS_MAX / 8];
     memset(all, 0xff, sizeof all);
-    struct message m = {.rq = {.kind = REQUEST_QUESTION, .n = ITEMS_MAX, .n_answer = ITEMS_MAX, .form = FORM_INDEXES}};
-    m.rq.unseen = all;
+    struct message m = {
+        .asked.rq = {.kind = REQUEST_QUESTION, .n = ITEMS_MAX, .n_answer = ITEMS_MAX, .form = FORM_INDEXES}};
+    m.asked.rq.unseen = all;
     buf_clear(&out);
     message_write(&m, &out);
     assert_false(out.failed);
@@ -418,22 +419,22 @@ static void test_large_reply(void **state)
 static void test_other_replies(void **state)
 {
     (void)state;
-    struct message m = {.rq = {.kind = REQUEST_PLAY, .count = 2}, .tag = UINT64_MAX};
+    struct message m = {.asked.rq = {.kind = REQUEST_PLAY, .count = 2}, .asked.tag = UINT64_MAX};
     expect(&m, "080210ffffffffffffffffff01");
-    m = (struct message){.rq = {.kind = REQUEST_UNBLOCK, .count = 300}};
+    m = (struct message){.asked.rq = {.kind = REQUEST_UNBLOCK, .count = 300}};
     expect(&m, "08ac02");
-    m.rq.count = 0;
+    m.asked.rq.count = 0;
     expect(&m, "");
     const struct place places[] = {{PLACE_STAGED, 0, 0}, {PLACE_MONTH, 2026 * 12 + 8, 0.25}};
     char month[MONTH_TEXT];
     assert_string_equal(place_name(&places[1], month), "2026-09");
-    m = (struct message){.rq = {.kind = REQUEST_WHY, .places = places, .n_places = 2}};
+    m = (struct message){.asked.rq = {.kind = REQUEST_WHY, .places = places, .n_places = 2}};
     expect(&m, "080112080a0673746167656412120a07323032362d303911000000000000d03f");
-    m.rq.n_places = 0;
+    m.asked.rq.n_places = 0;
     expect(&m, "");
     struct history_month of = {2026 * 12 + 10, 300, 1000, 0.5, true, true, 1790000000000};
     struct history history = {.n_months = 1, .months = &of, .staged = 1, .delivered = 2, .error = 0.5};
-    m = (struct message){.rq = {.kind = REQUEST_HISTORY, .history = &history}};
+    m = (struct message){.asked.rq = {.kind = REQUEST_HISTORY, .history = &history}};
     expect(&m, "0a230a07323032362d313110ac0218e80721000000000000e03f280130013880d8c1a28c341001180221000000000000e03f");
 }
 
@@ -451,15 +452,15 @@ static void test_replies_of_many(void **state)
 {
     (void)state;
     const struct err refused = {0};
-    struct message m = {.rq = {.kind = REQUEST_QUESTION, .n = 9, .form = FORM_BITMAP}};
-    m.rq.unseen = (const uint8_t *)"\xa0\x80";
-    m.rq.n_unseen = m.rq.n_answer = 3;
+    struct message m = {.asked.rq = {.kind = REQUEST_QUESTION, .n = 9, .form = FORM_BITMAP}};
+    m.asked.rq.unseen = (const uint8_t *)"\xa0\x80";
+    m.asked.rq.n_unseen = m.asked.rq.n_answer = 3;
     expect_many(&m, 0, 0, NULL, "12040a02a080");
-    m.rq.form = FORM_INDEXES;
+    m.asked.rq.form = FORM_INDEXES;
     expect_many(&m, 300, 0, NULL, "08ac0212051203000208");
-    m.rq.n_answer = 0;
+    m.asked.rq.n_answer = 0;
     expect_many(&m, 1, 0, NULL, "08011200"); /* a reply that says nothing, and no error */
-    m.rq.err = &refused;
+    m.asked.rq.err = &refused;
     expect_many(&m, 999, 3, "no", "08e707180322026e6f");
 }
 
