@@ -73,6 +73,7 @@ struct field {
     unsigned place, option; /* and in RESP: by its place, or behind its word */
     unsigned needed;        /* that are refused without it (http), or show it so (place) */
     unsigned hidden;        /* that read it only to refuse it */
+    const char *since;      /* which release has it; NULL: the first. docs/commands.md says it */
     bool last;              /* RESP lists it behind the other options */
     const char *word;       /* RESP's; NULL: it is not there */
     const char *syntax;     /* of an option. What begins with '|' stands there instead of what is before it */

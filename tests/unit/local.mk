@@ -81,6 +81,7 @@ unit_tests += \
 	tests/unit/test_node \
 	tests/unit/test_own_schema \
 	tests/unit/test_feeder \
+	tests/unit/test_fields \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \
 	tests/unit/test_filter_codec \
@@ -191,6 +192,7 @@ unit_ldflags = $(test_ldflags) -Wl,-u,__wrap_malloc \
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
+tests_unit_test_fields_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_filter_codec_plain_SOURCES = tests/unit/test_filter_codec.c src/filter/codec.c
 tests_unit_test_filter_codec_plain_CPPFLAGS = $(AM_CPPFLAGS) -DBITS_PLAIN
 tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync -Wl,--wrap=flock
