@@ -52,22 +52,21 @@ bool change_read_id(struct slice text, uint64_t *id)
 
 /* --- the other node --- */
 
-/* An answer, in `reply`, or an error: ERR_INVALID is the other's own. */
-static int call(struct changer *c, const char *address, const char *verb, uint64_t term, int patience_ms,
-                struct client **client, const struct reply **reply, struct err *err)
+/* Of that term `leader` is the primary, at `of`; NULL: this node itself. An answer, in `reply`, or an error:
+ * ERR_INVALID is the other's own. */
+static int call(struct changer *c, const char *address, const char *verb, uint64_t term, uint64_t leader,
+                const char *of, int patience_ms, struct client **client, const struct reply **reply, struct err *err)
 {
-    struct store_node now;
     char term_text[TERM_TEXT], id[ID_TEXT];
     int rc = reach_connect(&c->r->reach, address, CHANGE_ANSWER_MS, CLIENT_ANSWER_MAX, client, err);
     if (rc < 0) {
         return rc;
     }
     client_be_patient(*client, patience_ms);
-    role_look(c->r->dedup->role, &now);
     snprintf(term_text, sizeof term_text, "%" PRIu64, term);
-    snprintf(id, sizeof id, "%016" PRIx64, now.node);
+    snprintf(id, sizeof id, "%016" PRIx64, leader);
     const struct slice words[] = {slice_str("REPLICA"), slice_str(verb), slice_str(term_text), slice_str(id),
-                                  slice_str(reach_own(&c->r->reach, *client))};
+                                  slice_str(of != NULL ? of : reach_own(&c->r->reach, *client))};
     return client_call(*client, words, 5, reply, err);
 }
 
@@ -76,8 +75,10 @@ static int ask_to_step_down(struct changer *c, const char *address, uint64_t ter
 {
     struct client *client = NULL;
     const struct reply *reply;
+    struct store_node now;
     int64_t seq = 0;
-    int rc = call(c, address, "STEPDOWN", term, CHANGE_STEPDOWN_MS, &client, &reply, err);
+    role_look(c->r->dedup->role, &now);
+    int rc = call(c, address, "STEPDOWN", term, now.node, NULL, CHANGE_STEPDOWN_MS, &client, &reply, err);
     if (rc == 0 && (!reply_integer(reply, &seq) || seq < 0)) {
         rc = err_set(err, ERR_INVALID, "%s answered REPLICA STEPDOWN with something else than a number", address);
     }
@@ -86,9 +87,12 @@ static int ask_to_step_down(struct changer *c, const char *address, uint64_t ter
     return rc;
 }
 
-/* True once it has heard. Whoever has met a higher term says so, and then that holds. */
-static bool tell(struct changer *c, const struct peer *peer, uint64_t own_term)
+/* Who the primary of `now` is. True once the peer has heard. Whoever has met a higher term says so, and then that
+ * holds.
+ */
+static bool tell(struct changer *c, const struct peer *peer, const struct store_node *now)
 {
+    bool leads = now->role == NODE_PRIMARY;
     const char *address = peer->address;
     struct client *client = NULL;
     const struct reply *reply;
@@ -97,17 +101,19 @@ static bool tell(struct changer *c, const struct peer *peer, uint64_t own_term)
     if (clock_real_us() < peer->due_us) {
         return false;
     }
-    int rc = call(c, address, "MEET", own_term, CHANGE_ANSWER_MS, &client, &reply, &err);
+    int rc = call(c, address, "MEET", now->term, leads ? now->node : now->leader, leads ? NULL : now->address,
+                  CHANGE_ANSWER_MS, &client, &reply, &err);
     bool heard = rc == 0 && reply->n == 3 && reply_integer(&reply->items[0], &term);
     if (heard) {
         uint64_t node = 0; /* whose term that is */
-        log_info("another node has heard of this primary", "address=%s its_term=%" PRId64, log_quote_str(address),
-                 term);
-        if ((uint64_t)term >= own_term && change_read_id(reply->items[1].text, &node)) { /* of equal ones one ends */
+        log_info(leads ? "another node has heard of this primary" : "another node has heard who the primary is",
+                 "address=%s its_term=%" PRId64, log_quote_str(address), term);
+        bool won = (uint64_t)term > now->term || (leads && (uint64_t)term == now->term); /* of equal ones one ends */
+        if (won && change_read_id(reply->items[1].text, &node)) {
             role_meet(c->r->dedup->role, (uint64_t)term, node, address, &err);
         }
     }
-    if (peers_tried(&c->peers, peer, heard, clock_real_us())) {
+    if (peers_tried(&c->peers, peer, heard, clock_real_us()) && leads) {
         log_warn("another node can't be told of this primary; if it is gone for good, dismiss it: REPLICA DISMISS",
                  "node=%016" PRIx64 " address=%s error=%s", peer->node, log_quote_str(address),
                  log_quote_str(rc < 0 ? err.text : "it answers REPLICA MEET with something else"));
@@ -135,18 +141,38 @@ static int note_peer(struct changer *c, const struct peer *peer, struct err *err
     return rc;
 }
 
-/* An old primary may be back, and knows of nothing; and so do its other replicas. */
+/* Whoever else follows is told by the primary itself; one that has led before it may have met others, which it has not.
+ */
+static bool is_told_by_primary(const struct peer *peer, const struct store_node *now, const struct sibling *siblings,
+                               int n)
+{
+    bool told = peer->node == now->leader || strcmp(peer->address, now->address) == 0;
+    for (int i = 0; i < n; i++) {
+        told = told || (peer->node != 0 && peer->node == siblings[i].node);
+    }
+    return told;
+}
+
+/* An old primary may be back, and knows of nothing; and so do its other replicas. If this node was replaced before it
+ * could tell them, its primary may know of none of them: so it tells them of that. */
 static void herald(struct changer *c)
 {
     struct store_node now;
+    struct sibling siblings[FEEDER_REPLICAS_MAX];
     role_look(c->r->dedup->role, &now);
     struct peers all = c->peers; /* noting changes their order */
     struct err err = {0};
-    for (int i = 0; i < all.n && now.role == NODE_PRIMARY && !is_waited_for(c); i++) {
+    int n = now.role == NODE_REPLICA && c->r->follower != NULL ? follower_siblings(c->r->follower, siblings) : 0;
+    const struct store_node told = now;
+    for (int i = 0; i < all.n && (now.role == NODE_PRIMARY || now.leader != 0) && !is_waited_for(c); i++) {
         struct peer *peer = &all.list[i];
-        if (peer->heard < now.term && tell(c, peer, now.term)) {
+        bool skips = now.role != NODE_PRIMARY && is_told_by_primary(peer, &now, siblings, n);
+        if (peer->heard < now.term && !skips && tell(c, peer, &now)) {
             role_look(c->r->dedup->role, &now);
-            peer->heard = now.role == NODE_PRIMARY ? now.term : peer->heard;
+            if (now.role != told.role || now.term != told.term || now.leader != told.leader) {
+                return; /* then that is to be told */
+            }
+            peer->heard = now.term;
             note_peer(c, peer, &err);
         }
     }
@@ -202,7 +228,7 @@ static void ask_whether_replaced(struct changer *c)
     struct store_node now;
     role_look(c->r->dedup->role, &now);
     for (int i = 0; i < c->peers.n && changer_is_unheard(c) && !is_waited_for(c); i++) {
-        if (now.role != NODE_PRIMARY || tell(c, &c->peers.list[i], now.term)) {
+        if (now.role != NODE_PRIMARY || tell(c, &c->peers.list[i], &now)) {
             changer_heard(c);
         }
     }
@@ -231,6 +257,16 @@ static int note_primary(struct changer *c, const struct store_node *now, struct 
     return rc;
 }
 
+/* One that is away since the start, or was the primary before: it is shown, and told to those that follow. */
+static void tell_feeder(struct changer *c, uint64_t node)
+{
+    for (int i = 0; i < c->peers.n; i++) {
+        if (c->peers.list[i].node == node) {
+            feeder_know_address(c->r->feeder, node, c->peers.list[i].address);
+        }
+    }
+}
+
 /* Of a primary: who follows. */
 static void note_replicas(struct changer *c)
 {
@@ -238,6 +274,10 @@ static void note_replicas(struct changer *c)
     struct err err = {0};
     int n = c->r->feeder != NULL ? feeder_look(c->r->feeder, replicas) : 0;
     for (int i = 0; i < n; i++) {
+        if (replicas[i].address[0] == '\0') {
+            tell_feeder(c, replicas[i].node);
+            continue;
+        }
         struct peer peer = peer_at(c, replicas[i].node, replicas[i].address);
         peer.heard = replicas[i].heard;
         note_peer(c, &peer, &err);

@@ -4,7 +4,8 @@
  * A promotion first asks the old primary to step down: where it answers, all that it has is here before this node takes
  * writes, and nothing is lost. Before that it is enlisted in this node's feed (store/feed.h), so that it finds what it
  * lacks when it rejoins, and where the two part is kept as positions (change_parting). Then the thread tells the old
- * primary, and whoever else was met, of the new term, until each has heard (peers.h).
+ * primary, and whoever else was met, of the new term, until each has heard (peers.h). A node that is replaced before
+ * that goes on with it, in the name of the one that has replaced it, which may never have met them.
  */
 #ifndef UNSEEN_REPLICA_CHANGE_H
 #define UNSEEN_REPLICA_CHANGE_H

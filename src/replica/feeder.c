@@ -493,6 +493,18 @@ void feeder_tell_address(struct feeder *f, uint64_t node, const char *address, u
     }
 }
 
+void feeder_know_address(struct feeder *f, uint64_t node, const char *address)
+{
+    struct member *m = member_of(f, node);
+    if (m != NULL) {
+        pthread_mutex_lock(&f->mutex);
+        if (m->shown.address[0] == '\0') {
+            snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
+        }
+        pthread_mutex_unlock(&f->mutex);
+    }
+}
+
 int feeder_look(struct feeder *f, struct feeder_replica out[FEEDER_REPLICAS_MAX])
 {
     struct feed_state all[FEED_CONSUMERS_MAX];

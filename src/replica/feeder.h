@@ -55,7 +55,7 @@ void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch);
 
 struct feeder_replica {
     uint64_t node;
-    char address[NODE_ADDRESS_TEXT]; /* as it says; "": not since the start */
+    char address[NODE_ADDRESS_TEXT]; /* as it says, or did in an earlier run; "": not known */
     uint64_t heard; /* of this node as the primary of that term, with a hello; 0: not since the start */
     bool connected;
     int64_t seen_ms;        /* its last fetch, wall time; 0: not since the start */
@@ -67,5 +67,7 @@ struct feeder_replica {
 int feeder_look(struct feeder *f, struct feeder_replica out[FEEDER_REPLICAS_MAX]);
 /* It has said hello, and is answered with that term of this node; 0: of another one. */
 void feeder_tell_address(struct feeder *f, uint64_t node, const char *address, uint64_t term);
+/* Of one that is enlisted, as it was known before: unless it has said hello since the start. */
+void feeder_know_address(struct feeder *f, uint64_t node, const char *address);
 
 #endif

@@ -3,11 +3,11 @@
  *
  *   "peer:OWN:NODE:ADDRESS"   OWN: this node; NODE: the peer, 0 where only its address is known (16 hex digits each)
  *
- * of which the value says the highest term that the peer has heard of from this node, and whether an operator named the
- * address. So a node that was promoted goes on telling after any start, whatever its configuration says, until each
- * peer has heard, or an operator has dismissed it. A backup that is restored, and a folder that has become another
- * node, have no peers. One that doesn't answer is tried less and less often, unless there is a sign that others are
- * reached.
+ * of which the value says the highest term that the peer has heard of from this node, its own or its primary's, and
+ * whether an operator named the address. So a node that was promoted goes on telling after any start, whatever its
+ * configuration says, until each peer has heard, or an operator has dismissed it. A backup that is restored, and a
+ * folder that has become another node, have no peers. One that doesn't answer is tried less and less often, unless
+ * there is a sign that others are reached.
  *
  * One thread at a time. Whatever changes the list blocks until that is durable.
  */

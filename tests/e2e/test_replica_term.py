@@ -1,13 +1,15 @@
 """Who is told of a new term: by the folder, whatever the configuration says by then, and after any start."""
+import contextlib
+import sqlite3
 import threading
 
 import pytest
 
 from conftest import START, free_port, run
-from partition import CUT
+from partition import CUT, OPEN
 from resp import RespError
 from test_reload import reload
-from test_replica import level, pair, say, status, until  # noqa: F401 (the fixture)
+from test_replica import fields, level, make_follower, pair, say, status, until  # noqa: F401 (the fixture)
 from test_replica_three import at, three  # noqa: F401 (the fixture)
 
 
@@ -236,3 +238,42 @@ def test_what_was_followed_last_is_what_one_parts_from(three, served):  # noqa: 
         third.start()
     now = status(third)
     assert (now["promoted_from"], now["common_seq"]) == (node, last)
+
+
+@pytest.mark.parametrize("by", ["the one that was replaced", "its successor"])
+def test_an_old_primary_hears_of_one_that_never_met_it(pair, make_server, folder, by):  # noqa: F811
+    """The second could not tell the first, before the third took its place."""
+    first, second, wire = pair()
+    wire.set(CUT)
+    run("promote", "--to", at(second), "--force")
+    until(lambda: [fields(r)["address"] for r in status(second)["replicas"]] == [wire.address.encode()],
+          lambda: (status(second), second.log()))
+    run("clone", at(second), "--data", folder / "third-data")
+    third = make_follower(make_server, folder / "third-data", at(second), None, {})
+    level(second, third)
+    knows = "its successor" in by
+    if knows:
+        until(lambda: f":{wire.address}" in third.sqlite("staging.db", "SELECT source FROM positions"), third.log)
+        second.kill()
+    else:
+        assert third.stop() == 0
+        forgets = "DELETE FROM positions WHERE source LIKE 'peer:%' AND source NOT LIKE '%" + f"{second.port}'"
+        with contextlib.closing(sqlite3.connect(third.data / "staging.db")) as db:
+            db.execute(forgets)
+            db.commit()
+    run("promote", *(["--to", at(third), "--force"] if knows else ["--data", third.data]))
+    if not knows:
+        third.start()
+        is_fenced(second)
+    wire.set(OPEN)
+    is_fenced(first)
+    assert status(first)["leader"] == status(third)["node"]
+
+
+def test_the_address_of_one_that_is_away_is_known_after_a_start(pair):  # noqa: F811
+    first, second, _ = pair()
+    until(lambda: f":{at(second)}" in first.sqlite("staging.db", "SELECT source FROM positions"), first.log)
+    second.kill()
+    first.restart()
+    until(lambda: [fields(r)["address"] for r in status(first)["replicas"]] == [at(second).encode()],
+          lambda: (status(first), first.log()))

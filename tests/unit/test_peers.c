@@ -263,6 +263,71 @@ static void await_connection(int listener)
     assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
 }
 
+/* What a node that connects asks for behind HELLO, up to `end`, on the connection *fd. */
+static void hear(int listener, const char *end, char *heard, size_t size, int *fd)
+{
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+    size_t n = 0;
+    bool greeted = false;
+    assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+    *fd = p.fd = accept(listener, NULL, NULL);
+    assert_true(*fd >= 0);
+    do {
+        assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+        ssize_t got = read(*fd, heard + n, size - 1 - n);
+        assert_true(got > 0);
+        n += (size_t)got;
+        heard[n] = '\0';
+        if (!greeted && strstr(heard, "HELLO") != NULL) {
+            greeted = true;
+            assert_int_equal(write(*fd, "+OK\r\n", 5), 5);
+        }
+    } while (strstr(heard, end) == NULL);
+}
+
+static void put_role(struct store_fixture *f, enum node_role role, uint64_t term)
+{
+    int done = 0;
+    struct store_node_change change = {.call = {.done = call_done, .owner = &done}};
+    f->store->node->get(f->store, &change.to);
+    change.to =
+        (struct store_node){.node = change.to.node, .run = change.to.run, .role = role, .term = term, .leader = THIRD};
+    snprintf(change.to.address, sizeof change.to.address, "127.0.0.1:3");
+    f->store->node->set(f->store, &change);
+    wait_flag(&done);
+    assert_int_equal(change.call.err.code, 0);
+}
+
+/* One that was replaced before it could tell an old primary of its term tells that of the one that has replaced it, who
+ * may never have met the other; and so does one that follows by then. The primary itself is told nothing. */
+static void replaced_it_tells_of_its_primary(void **state)
+{
+    struct node x = {.f = *state};
+    struct peers peers = {.n = 0};
+    char address[NODE_ADDRESS_TEXT], heard[4096];
+    const char *answer = "*3\r\n:7\r\n$16\r\n00000000000000bb\r\n+fenced\r\n";
+    int listener = listen_here(address), fd;
+    assert_int_equal(note(x.f, &peers, THIRD, "127.0.0.1:3", 0), 0);
+    assert_int_equal(note(x.f, &peers, OLD, address, 2), 0);
+    for (int i = 0; i < 2; i++) {
+        uint64_t term = 7 + (uint64_t)i;
+        put_role(x.f, i == 0 ? NODE_FENCED : NODE_REPLICA, term);
+        start(&x);
+        hear(listener, "127.0.0.1:3", heard, sizeof heard, &fd);
+        assert_non_null(strstr(heard, i == 0 ? "MEET\r\n$1\r\n7\r\n$16\r\n00000000000000bb"
+                                             : "MEET\r\n$1\r\n8\r\n$16\r\n00000000000000bb"));
+        assert_int_equal(write(fd, answer, strlen(answer)), (ssize_t)strlen(answer));
+        for (const struct peer *old = NULL; old == NULL || old->heard < term; usleep(1000)) {
+            peers = load_peers(x.f);
+            old = find(&peers, OLD);
+        }
+        assert_int_equal(find(&peers, THIRD)->heard, 0);
+        stop(&x);
+        close(fd);
+    }
+    close(listener);
+}
+
 static _Atomic int no_readers; /* so many are not opened */
 static const struct store_ops *real;
 
@@ -375,6 +440,7 @@ int main(int argc, char **argv)
         TEST(the_disk_fails),
         cmocka_unit_test(less_and_less_often),
         TEST(promoted_it_tells_after_any_start),
+        TEST(replaced_it_tells_of_its_primary),
         TEST(not_promoted_it_follows),
         TEST(a_primary_takes_a_higher_term),
         TEST(dismissed),
