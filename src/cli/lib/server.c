@@ -43,13 +43,19 @@ static int find_server(const struct config *cfg, const char **to, char out[ADDRE
                : 0;
 }
 
-int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
+int server_connect_user(const struct config *cfg, const char *to, const char *user, struct client **client,
+                        struct err *err)
 {
     const char *password;
     char address[ADDRESS_TEXT];
     int rc = find_server(cfg, &to, address, err);
-    rc = rc < 0 ? rc : client_prepare(cfg, &password, err);
-    return rc < 0 ? rc : client_connect(to, password, client, err);
+    rc = rc < 0 ? rc : client_prepare_user(cfg, user, &password, err);
+    return rc < 0 ? rc : client_connect_user(to, user, password, client, err);
+}
+
+int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
+{
+    return server_connect_user(cfg, to, NULL, client, err);
 }
 
 int server_pipeline(const struct config *cfg, const char *to, const char *label, struct pipeline **pipeline,

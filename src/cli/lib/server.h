@@ -15,6 +15,9 @@ int server_address_of(const struct config *cfg, char *out, size_t size, struct e
 /* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder, or
  * to the node of this configuration. ERR_NOTFOUND: there is none. */
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err);
+/* user: the account; NULL: that of $UNSEEN_USER, if it names one. */
+int server_connect_user(const struct config *cfg, const char *to, const char *user, struct client **client,
+                        struct err *err);
 
 /* The same, as a pipeline of that effort, whose label tells that the server is busy. The address lives until the next
  * call. */

@@ -1,7 +1,6 @@
 /* `unseen replica --status`: REPLICA STATUS, for people and for programs. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -112,11 +111,7 @@ int replica_status(const struct config *cfg, const char *to, const char *user, b
     const struct reply *map;
     struct client *client = NULL;
     struct err err = {0};
-    if (user != NULL && setenv("UNSEEN_USER", user, 1) < 0) {
-        err_set(&err, ERR_NOMEM, "out of memory");
-        return cli_fail(&err);
-    }
-    int rc = server_connect(cfg, to, &client, &err);
+    int rc = server_connect_user(cfg, to, user, &client, &err);
     if (rc == ERR_NOTFOUND && to == NULL) {
         err_set(&err, rc, "no server serves the data folder %s: start it, or name one with --to", cfg->data);
     }
