@@ -2,6 +2,8 @@ libunseen_a_SOURCES += \
 	src/dedup/answers.c \
 	src/dedup/asker.c \
 	src/dedup/asker_impl.h \
+	src/dedup/courier.c \
+	src/dedup/courier.h \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
 	src/dedup/pool.c \

@@ -146,6 +146,17 @@ struct store_feed_ops {
 
 bool feed_is_remote(const char *consumer); /* by its name */
 
+/* Whether a remote consumer that has all up to seq, of that run of that node, can go on from there. */
+enum feed_fit {
+    FEED_FITS,
+    FEED_UNKNOWN,     /* nothing is kept for it */
+    FEED_FOREIGN,     /* that is not of this feed: of another folder, */
+    FEED_ROLLED_BACK, /* or of this one, which was copied or went back since */
+    FEED_MISSES,      /* it is lost */
+    FEED_TOO_OLD,     /* it went back to a state older than what is kept for it */
+};
+enum feed_fit feed_fits(struct store *s, const char *consumer, uint64_t node, uint64_t run, uint64_t seq);
+
 /* The same, also of a store without a feed; and one of them, whether or not it is known. */
 int feed_look(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX]);
 void feed_state_of(struct store *s, const char *consumer, struct feed_state *out);

@@ -9,6 +9,8 @@ libunseen_a_SOURCES += \
 	src/store/user/deliveries_pack.c \
 	src/store/feed.c \
 	src/store/feed.h \
+	src/store/feed_sent.c \
+	src/store/feed_sent.h \
 	src/store/copy.c \
 	src/store/copy.h \
 	src/store/node.c \

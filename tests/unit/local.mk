@@ -70,6 +70,7 @@ unit_tests += \
 	tests/unit/test_config \
 	tests/unit/test_config_kafka \
 	tests/unit/test_consul \
+	tests/unit/test_courier \
 	tests/unit/test_db \
 	tests/unit/test_dead_letters \
 	tests/unit/test_dedup \

@@ -276,6 +276,7 @@ void feed_enlist_work(struct sqlite_store *s, struct store_message *m)
                 FEED_CONSUMERS_MAX, FEED_NAME_MAX - 1);
     } else if (known == NULL && enlist(s, e->consumer, cursor, &e->call.err) == 0) {
         pthread_mutex_lock(&f->mutex);
+        f->deleted = f->n == 0 ? cursor : f->deleted; /* nothing was kept for anyone: it can't go back behind here */
         struct consumer *c = add_consumer(f, e->consumer);
         c->kept = true;
         c->cursor = c->saved = c->marks[0].cursor = cursor;
