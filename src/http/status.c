@@ -101,18 +101,19 @@ static json_t *migration(const struct http_request *rq)
 /* null when it is off and owes nothing. */
 static json_t *mirror(const struct http_request *rq)
 {
-    struct mirror_status s = {.doing = MIRROR_OFF};
+    struct mirror_status all = {.courier.doing = COURIER_OFF};
     if (rq->dedup != NULL) {
-        mirror_look(rq->dedup, &s);
+        mirror_look(rq->dedup, &all);
     }
-    if (s.doing == MIRROR_OFF && s.queue.events == 0 && s.queue.lost_ms == 0) {
+    const struct courier_status s = all.courier;
+    if (s.doing == COURIER_OFF && s.queue.events == 0 && s.queue.lost_ms == 0) {
         return json_null();
     }
-    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", mirror_doing_name(s.doing), "cause",
-                     text_of(s.cause), "waiting_since", (json_int_t)s.waiting_since_ms, "waiting",
-                     (json_int_t)s.queue.events, "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit,
-                     "behind_ms", (json_int_t)s.queue.behind_ms, "broken_since", (json_int_t)s.queue.lost_ms,
-                     "left_out", (json_int_t)s.queue.left_out);
+    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", courier_doing_name(s.doing), "cause",
+                     text_of(s.cause), "waiting_since", (json_int_t)s.since_ms, "waiting", (json_int_t)s.queue.events,
+                     "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit, "behind_ms",
+                     (json_int_t)s.queue.behind_ms, "broken_since", (json_int_t)s.queue.lost_ms, "left_out",
+                     (json_int_t)s.queue.left_out);
 }
 
 static json_t *named_differences(const struct http_request *rq, const struct front_status *s)

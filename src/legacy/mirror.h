@@ -1,8 +1,8 @@
 /* Double writing: with legacy_mirror = yes, plays, deliveries and forgets are repeated in the sorted sets of the Redis
  * that users came from, so that one can go back at any time.
  *
- * What is to be repeated waits in the store's feed (store/feed.h), durable with the write itself; a thread of its own
- * consumes it in order. That Redis may be away, slow, or refuse: then it waits, and nobody waits for it.
+ * What is to be repeated waits in the store's feed, durable with the write itself; a courier carries it
+ * (dedup/courier.h).
  *
  *   server_start() -> the store recovers -> mirror_start() -> ... server_stop() -> mirror_stop() -> the store closes ->
  *   mirror_free()
@@ -15,8 +15,8 @@
 #include "base/err.h"
 #include "base/figure.h"
 #include "config/config.h"
+#include "dedup/courier.h"
 #include "dedup/dedup.h"
-#include "store/feed.h"
 
 struct mirror;
 
@@ -28,27 +28,13 @@ int mirror_start(const struct config *cfg, struct store *store, struct role *rol
 void mirror_stop(struct mirror *m); /* ends the thread at once; what waits is sent after the next start */
 void mirror_free(struct mirror *m);
 
-enum mirror_doing {
-    MIRROR_IN_STEP, /* nothing waits */
-    MIRROR_SENDING,
-    MIRROR_WAITING, /* for what `cause` says; tries again by itself */
-    MIRROR_OFF,
-};
-const char *mirror_doing_name(enum mirror_doing doing); /* "in step", "sending", "waiting", "off" */
-
 #define MIRROR_CONSUMER "mirror" /* what it is called in the feed */
-enum { MIRROR_TEXT = 320 };
+enum { MIRROR_TEXT = COURIER_TEXT };
 
 struct mirror_status {
-    enum mirror_doing doing;
-    char cause[MIRROR_TEXT];
-    int64_t waiting_since_ms; /* wall time; 0: it isn't waiting */
-    uint64_t sent;            /* since the start, as are the following */
-    uint64_t skipped;         /* refused for their key alone */
-    uint64_t sent_bytes;
-    uint64_t outages;
-    char problem[MIRROR_TEXT]; /* the last key that was refused, and why; "" none */
-    struct feed_state queue;   /* lost: the mirror is broken */
+    struct courier_status courier; /* its queue lost: the mirror is broken */
+    uint64_t skipped;              /* refused for their key alone, since the start */
+    char problem[MIRROR_TEXT];     /* the last key that was refused, and why; "" none */
 };
 void mirror_look(const struct dedup *d, struct mirror_status *out); /* any thread; also when it is off */
 /* NULL: the mirror is off, and all is well. */

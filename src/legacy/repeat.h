@@ -20,7 +20,7 @@ struct repeat {
     /* A reply concerns this key alone: so many events are passed over. */
     void (*refused)(void *owner, struct slice key, int events, struct slice text);
     void *owner;
-    struct feed_event rows[REPEAT_BATCH]; /* the events, filled in by the caller */
+    const struct feed_event *rows; /* the events, at most REPEAT_BATCH: of the caller */
 
     /* Commands on their way. */
     struct repeat_sent {

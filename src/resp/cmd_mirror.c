@@ -52,27 +52,23 @@ enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, 
         return resp_client_refuse(s, "ERR LEGACY MIRROR takes nothing or RESET, got '%.*s'", arg_shown(args[2]),
                                   args[2].data);
     }
-    struct mirror_status status;
-    mirror_look(dedup, &status);
+    struct mirror_status all;
+    mirror_look(dedup, &all);
+    const struct courier_status status = all.courier;
     struct writer *w = &s->writer;
     const struct {
         const char *name;
         int64_t value;
     } numbers[] = {
-        {"waiting_since", status.waiting_since_ms},
-        {"waiting", (int64_t)status.queue.events},
-        {"bytes", (int64_t)status.queue.bytes},
-        {"limit", (int64_t)status.queue.limit},
-        {"broken_since", status.queue.lost_ms},
-        {"left_out", (int64_t)status.queue.left_out},
-        {"sent", (int64_t)status.sent},
-        {"skipped", (int64_t)status.skipped},
-        {"outages", (int64_t)status.outages},
-        {"behind_ms", status.queue.behind_ms},
+        {"waiting_since", status.since_ms},     {"waiting", (int64_t)status.queue.events},
+        {"bytes", (int64_t)status.queue.bytes}, {"limit", (int64_t)status.queue.limit},
+        {"broken_since", status.queue.lost_ms}, {"left_out", (int64_t)status.queue.left_out},
+        {"sent", (int64_t)status.events},       {"skipped", (int64_t)all.skipped},
+        {"outages", (int64_t)status.outages},   {"behind_ms", status.queue.behind_ms},
     };
     write_map(w, 3 + sizeof numbers / sizeof *numbers);
     write_str(w, "state");
-    write_str(w, mirror_doing_name(status.doing));
+    write_str(w, courier_doing_name(status.doing));
     write_str(w, "cause");
     write_str(w, status.cause);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -80,6 +76,6 @@ enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, 
         write_int(w, numbers[i].value);
     }
     write_str(w, "last_problem");
-    write_str(w, status.problem);
+    write_str(w, all.problem);
     return OUTCOME_ANSWERED;
 }

@@ -210,8 +210,8 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
     if (dedup != NULL) {
         struct mirror_status status;
         mirror_look(dedup, &status);
-        info_add_text(out, "mirror_state", mirror_doing_name(status.doing));
-        info_add_text(out, "mirror_cause", status.cause);
+        info_add_text(out, "mirror_state", courier_doing_name(status.courier.doing));
+        info_add_text(out, "mirror_cause", status.courier.cause);
         mirror_figures_each(dedup->mirror, add_stat, out);
     }
 }
