@@ -307,6 +307,7 @@ static int read_events(struct courier *c, struct courier_batch *b, struct err *e
     const uint64_t last = c->store->feed->last(c->store);
     arena_reset(&c->arena);
     b->events = c->events;
+    b->from = c->to;
     if (last > c->to) {
         heartbeat_excuse(&c->task.heartbeat); /* what was just recorded is in memory, as a rule */
         b->n = c->store->feed->read(c->reader, c->ops->consumer, c->to, c->events, c->ops->batch_max, &c->arena, err);
@@ -317,7 +318,7 @@ static int read_events(struct courier *c, struct courier_batch *b, struct err *e
     }
     const bool all = b->n < c->ops->batch_max;
     const struct feed_event *end = b->n > 0 ? &c->events[b->n - 1] : NULL;
-    b->to = end != NULL ? end->seq : c->to;
+    b->to = end != NULL ? end->seq : b->from;
     b->to = all && is_remote(c) && last > b->to ? last : b->to;
     b->as_of_ms = all ? now_ms : end->recorded_ms;
     b->done = b->to;
@@ -326,11 +327,11 @@ static int read_events(struct courier *c, struct courier_batch *b, struct err *e
 
 static void note_sent(struct courier *c, const struct courier_batch *b)
 {
-    struct feed_stretch stretch = {.from = c->to, .to = b->to, .n = (uint64_t)b->n};
+    struct feed_stretch stretch = {.from = b->from, .to = b->to, .n = (uint64_t)b->n};
     for (int i = 0; i < b->n; i++) {
         stretch.bytes += feed_event_bytes(b->events[i].user, b->events[i].item);
     }
-    if (b->to > c->to) {
+    if (b->to > b->from) {
         feed_sent_add(&c->sent, &stretch);
     }
     c->to = b->to;
@@ -358,7 +359,7 @@ static int step(struct courier *c, struct err *err)
     if (b.n > 0) {
         atomic_store(&c->asleep, false);
     }
-    if (b.n == 0 && (c->ops->beat_ms == 0 || (b.to == c->to && now_us(c) < c->beat_us))) {
+    if (b.n == 0 && (c->ops->beat_ms == 0 || (b.to == b.from && now_us(c) < c->beat_us))) {
         return 0;
     }
     if ((rc = c->ops->send(c->arg, &b, err)) < 0) {

@@ -44,6 +44,7 @@ enum {
 struct courier_batch {
     const struct feed_event *events;
     int n;
+    uint64_t from;    /* up to where all was sent before */
     uint64_t to;      /* the consumer then has all up to here: the last event, or, with none later, the newest place */
     int64_t as_of_ms; /* wall time: and all that was recorded before */
     /* All up to here is durable there. Comes as `to`; send() lowers it when it keeps events back, to a `to` of before:

@@ -21,95 +21,20 @@ static struct slice hex(uint64_t n, char out[NUMBER_TEXT])
     return slice_str(out);
 }
 
-struct wait_call {
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
-    bool done;
-};
-
-static void on_call(struct store_call *call)
-{
-    struct wait_call *w = call->owner;
-    pthread_mutex_lock(&w->mutex);
-    w->done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->mutex);
-}
-
-static void wait_for(struct front *f, struct wait_call *w)
-{
-    heartbeat_excuse(&f->w.task.heartbeat);
-    pthread_mutex_lock(&w->mutex);
-    while (!w->done) {
-        pthread_cond_wait(&w->cond, &w->mutex);
-    }
-    pthread_mutex_unlock(&w->mutex);
-    heartbeat_now(&f->w.task.heartbeat);
-}
-
-static void on_more(void *arg)
-{
-    struct front *f = arg;
-    pthread_mutex_lock(&f->mutex);
-    task_wake(&f->w.task);
-    pthread_mutex_unlock(&f->mutex);
-}
-
-uint64_t front_feed_limit(const struct config *live)
-{
-    return (uint64_t)live->feed_max;
-}
-
-/* From here on the store keeps for it what is recorded; a lost one is given up before. Waits for the store's disk, as
- * each write does, but not where it keeps that already: a frozen disk is when the front is needed most. */
-static int enlist(struct front *f, struct err *err)
-{
-    struct wait_call w = {.done = false};
-    struct feed_state queue;
-    int rc = 0;
-    pthread_mutex_init(&w.mutex, NULL);
-    pthread_cond_init(&w.cond, NULL);
-    feed_state_of(f->store, FEED_FRONT, &queue);
-    if (queue.name[0] != '\0' && queue.place == FEED_LOST) {
-        struct feed_reset reset = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
-        f->store->feed->reset(f->store, &reset);
-        wait_for(f, &w);
-        *err = reset.call.err;
-        rc = err->code;
-        w.done = false;
-    }
-    if (rc == 0 && (queue.name[0] == '\0' || queue.place == FEED_LOST)) {
-        struct feed_enlist enlist = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
-        f->store->feed->enlist(f->store, &enlist);
-        wait_for(f, &w);
-        *err = enlist.call.err;
-        rc = err->code;
-    }
-    if (rc == 0) {
-        rc = f->store->feed->listen(f->store, &(struct feed_consumer){FEED_FRONT, front_feed_limit, on_more, f}, err);
-    }
-    pthread_cond_destroy(&w.cond);
-    pthread_mutex_destroy(&w.mutex);
-    return rc;
-}
-
 /* Whether what stands there is this folder's, and the feed has all that is later. */
 static bool can_go_on(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
                       const char **why)
 {
-    struct feed_state queue;
-    bool rolled_back;
-    feed_state_of(f->store, FEED_FRONT, &queue);
+    const enum feed_fit fit = feed_fits(f->store, FEED_FRONT, m->node, m->run, m->to);
     *why = !m->present                 ? "nothing stands there"
            : m->seed != f->dedup->seed ? "what stands there has another seed"
            : m->node != self->node     ? "what stands there is of another folder"
-           : queue.name[0] == '\0'     ? "nothing was kept for it since"
-           : queue.place == FEED_LOST  ? "too much was recorded while it was away (feed_max)"
+           : fit == FEED_UNKNOWN       ? "nothing was kept for it since"
+           : fit == FEED_MISSES        ? "too much was recorded while it was away (feed_max)"
            : evicted > m->evicted      ? "that Redis has evicted keys"
-           : m->to < queue.held        ? "what stands there is older than what is kept for it"
-           : f->store->node->knows(f->store, m->node, m->run, m->to, &rolled_back) != 1
-               ? "what stands there is newer than this folder"
-               : NULL;
+           : fit == FEED_TOO_OLD       ? "what stands there is older than what is kept for it"
+           : fit != FEED_FITS          ? "what stands there is newer than this folder"
+                                       : NULL;
     return *why == NULL;
 }
 
@@ -123,9 +48,9 @@ static bool is_fenced(const struct front *f, const struct front_meta *m, const s
            (m->node != self->node || m->run != self->run);
 }
 
-/* anew: everything is to be brought in, up to f->w.to. */
+/* anew: everything is to be brought in, up to `to`. */
 static int take_epoch(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
-                      bool anew, bool rebuild, struct err *err)
+                      bool anew, uint64_t to, bool rebuild, struct err *err)
 {
     char key[FRONT_KEY_MAX], texts[9][NUMBER_TEXT];
     const uint64_t before = m->present ? m->epoch : 0, last = f->last_epoch;
@@ -140,7 +65,7 @@ static int take_epoch(struct front *f, const struct front_meta *m, const struct 
                                   number(evicted, texts[5]),
                                   number(self->term, texts[6]),
                                   slice_str(rebuild ? "1" : "0"),
-                                  number(f->w.to, texts[7]),
+                                  number(to, texts[7]),
                                   number((uint64_t)clock_wall_ms(), texts[8])};
     const struct reply *reply;
     int rc = front_link_run(f->w.link, FRONT_BEGIN, words, anew ? 12 : 10, &reply, err);
@@ -226,8 +151,8 @@ static int clear(struct front *f, struct err *err)
                 rc = remove_keys(f, &reply->items[1], last, err);
             }
         }
-        heartbeat_now(&f->w.task.heartbeat);
-    } while (rc == 0 && strcmp(cursor, "0") != 0 && !task_stops(&f->w.task));
+        heartbeat_now(&f->courier.task.heartbeat);
+    } while (rc == 0 && strcmp(cursor, "0") != 0 && !task_stops(&f->courier.task));
     return rc == 0 && strcmp(cursor, "0") != 0 ? err_set(err, ERR_CLOSED, "the server is stopping") : rc;
 }
 
@@ -241,9 +166,8 @@ static void publish_epoch(struct front *f, const struct store_node *self, const 
     f->walk = anew ? INT64_MIN : m->walk;
     f->flushed = !anew && m->walk != INT64_MIN && m->run == self->run; /* a power cut may have staged rows again */
     f->evicted = evicted;
-    f->rebuild = false;
+    f->rebuild = f->filling = false;
     f->look_dirty = true;
-    f->status.to = f->w.to;
     f->status.rebuilds += anew;
     f->status.filled = anew ? 0 : f->status.filled;
     snprintf(f->status.address, sizeof f->status.address, "%s", front_link_address(f->w.link));
@@ -289,34 +213,38 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
                        m.node, m.term, self.term);
     }
     bool anew = !can_go_on(f, &m, &self, evicted, &why) || rebuild;
-    if ((rc = enlist(f, err)) < 0) {
+    if ((rc = courier_enlist(&f->courier, err)) < 0) {
         return rc;
     }
-    f->w.to = m.to;
+    uint64_t to = m.to;
     if (anew) {
-        f->w.to = f->store->feed->last(f->store);
-        f->store->feed->pass(f->store, FEED_FRONT);
-        front_set_doing(f, FRONT_FILLING);
+        to = courier_skip(&f->courier);
+        pthread_mutex_lock(&f->mutex);
+        f->filling = true;
+        pthread_mutex_unlock(&f->mutex);
         log_info("all users are brought into the front", "redis=%s to=%" PRIu64 " why=%s",
-                 log_quote_str(front_link_address(f->w.link)), f->w.to,
+                 log_quote_str(front_link_address(f->w.link)), to,
                  log_quote_str(why != NULL ? why : "it was asked for"));
+    } else {
+        courier_go_from(&f->courier, to);
     }
-    if ((rc = take_epoch(f, &m, &self, evicted, anew, rebuild, err)) < 0 ||
+    if ((rc = take_epoch(f, &m, &self, evicted, anew, to, rebuild, err)) < 0 ||
         ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
         return rc;
     }
     publish_epoch(f, &self, &m, anew, evicted);
-    f->w.beat_us = f->w.sample_us = 0;
-    f->w.check_us = f->w.begun_us = clock_real_us();
+    f->w.sample_us = 0;
+    f->w.check_us = clock_real_us();
     return 0;
 }
 
-int front_begin(struct front *f, struct err *err)
+int front_begin(void *front, struct err *err)
 {
+    struct front *f = front;
     pthread_mutex_lock(&f->mutex);
     bool rebuild = f->rebuild;
     pthread_mutex_unlock(&f->mutex);
-    heartbeat_excuse(&f->w.task.heartbeat);
+    heartbeat_excuse(&f->courier.task.heartbeat);
     int rc = front_link_open(f->cfg, FRONT_PATIENCE_MS, &f->w.link, err);
     return rc < 0 ? rc : begin_over(f, rebuild, err);
 }

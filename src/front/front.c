@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "dedup/tier_pool.h"
 #include "front/front_impl.h"
 
@@ -12,43 +11,14 @@ bool front_is_wanted(const struct config *cfg)
     return cfg->front_redis[0] != '\0' || cfg->front_sentinel[0] != '\0';
 }
 
-const char *front_doing_name(enum front_doing doing)
-{
-    static const char *const names[FRONT_DOINGS] = {"off", "waiting", "fenced", "filling", "sending", "in step"};
-    return names[doing];
-}
-
-/* --- what an earlier run kept --- */
-
-static void on_reset(struct store_call *call)
-{
-    if (call->err.code < 0) {
-        log_warn("what was kept for the front stays", "error=%s", log_quote_str(call->err.text));
-    }
-    free(call->owner);
-}
-
-void front_give_up(struct store *store)
-{
-    struct feed_state queue;
-    feed_state_of(store, FEED_FRONT, &queue);
-    struct feed_reset *reset = queue.name[0] != '\0' ? calloc(1, sizeof *reset) : NULL;
-    if (reset != NULL) {
-        log_info("this node has no front to keep: what waited for it is dropped", "");
-        *reset = (struct feed_reset){.call = {.done = on_reset, .owner = reset}, .consumer = FEED_FRONT};
-        store->feed->reset(store, reset);
-    }
-}
-
 /* --- start and end --- */
 
 static int start(struct front *f, struct err *err)
 {
-    int rc = f->store->ops->reader_open(f->store, &f->w.reader, err);
-    rc = rc < 0 ? rc : f->store->ops->reader_open(f->store, &f->s.reader, err);
+    int rc = f->store->ops->reader_open(f->store, &f->s.reader, err);
     rc = rc < 0 ? rc : tier_pool_start(&front_line_ops, f, &f->pool, err);
-    rc = rc < 0 ? rc : task_start(&f->w.task, "front", TASK_BEATS, front_writer_main, f, err);
-    return rc < 0 ? rc : task_start(&f->s.task, "front-states", TASK_BEATS, front_states_main, f, err);
+    rc = rc < 0 ? rc : task_start(&f->s.task, "front-states", TASK_BEATS, front_states_main, f, err);
+    return rc < 0 ? rc : courier_start(&f->courier, err);
 }
 
 int front_start(const struct dedup *dedup, struct front **front, struct err *err)
@@ -57,7 +27,7 @@ int front_start(const struct dedup *dedup, struct front **front, struct err *err
     *front = NULL;
     if (!front_is_wanted(dedup->cfg)) {
         if (store->feed != NULL) {
-            front_give_up(store);
+            courier_give_up(store, &front_courier_ops);
         }
         return 0;
     }
@@ -71,10 +41,8 @@ int front_start(const struct dedup *dedup, struct front **front, struct err *err
     f->dedup = dedup;
     f->store = store;
     f->cfg = dedup->cfg;
-    f->status.doing = FRONT_WAITING;
-    snprintf(f->status.cause, sizeof f->status.cause, "it was not reached yet");
     pthread_mutex_init(&f->mutex, NULL);
-    task_init(&f->w.task, &f->mutex);
+    courier_init(&f->courier, &front_courier_ops, f, store, dedup->role);
     task_init(&f->s.task, &f->mutex);
     int rc = start(f, err);
     if (rc < 0) {
@@ -91,34 +59,20 @@ struct tier *front_tier(struct front *f)
     return f != NULL ? tier_pool_tier(f->pool) : NULL;
 }
 
-static void wake_nobody(struct front *f)
-{
-    struct feed_state queue;
-    struct err err;
-    feed_state_of(f->store, FEED_FRONT, &queue);
-    if (queue.name[0] != '\0') {
-        f->store->feed->listen(f->store, &(struct feed_consumer){FEED_FRONT, front_feed_limit, NULL, NULL}, &err);
-    }
-}
-
 void front_stop(struct front *f)
 {
     if (f == NULL) {
         return;
     }
-    task_ask_stop(&f->w.task);
+    courier_ask_stop(&f->courier);
     task_ask_stop(&f->s.task);
     tier_pool_stop(f->pool);
-    task_stop(&f->w.task);
+    courier_stop(&f->courier);
     task_stop(&f->s.task);
-    wake_nobody(f);
-    if (f->w.reader != NULL) {
-        f->store->ops->reader_close(f->w.reader);
-    }
     if (f->s.reader != NULL) {
         f->store->ops->reader_close(f->s.reader);
     }
-    f->w.reader = f->s.reader = NULL;
+    f->s.reader = NULL;
 }
 
 void front_free(struct front *f)
@@ -137,7 +91,7 @@ void front_free(struct front *f)
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) {
         buf_free(bufs[i]);
     }
-    task_destroy(&f->w.task);
+    courier_free(&f->courier);
     task_destroy(&f->s.task);
     pthread_mutex_destroy(&f->mutex);
     free(f);
@@ -149,17 +103,23 @@ void front_look(const struct dedup *d, struct front_status *out)
 {
     struct front *f = d->front;
     if (f == NULL) {
-        *out = (struct front_status){.doing = FRONT_OFF};
+        *out = (struct front_status){.courier.doing = COURIER_OFF};
         return;
     }
+    struct courier_status c;
+    courier_look(&f->courier, &c);
     pthread_mutex_lock(&f->mutex);
     *out = f->status;
     out->comparing = out->comparing || f->reconcile; /* from the command on */
-    if (out->doing == FRONT_FILLING && f->epoch != 0 && f->full) {
-        out->doing = FRONT_IN_STEP; /* the writer hasn't looked yet */
+    const bool fills = c.doing >= COURIER_SENDING && (f->epoch == 0 || !f->full);
+    if (f->filling || fills) {
+        c.doing = COURIER_FILLING;
+        c.cause[0] = '\0';
+        c.since_ms = 0;
     }
     pthread_mutex_unlock(&f->mutex);
-    feed_state_of(f->store, FEED_FRONT, &out->queue);
+    out->courier = c;
+    out->courier.bytes += out->state_bytes;
 }
 
 int front_reconcile(struct front *f, struct err *err)
@@ -178,7 +138,7 @@ int front_rebuild(struct front *f, struct err *err)
     }
     pthread_mutex_lock(&f->mutex);
     f->rebuild = true;
-    task_wake(&f->w.task);
     pthread_mutex_unlock(&f->mutex);
+    courier_retry(&f->courier);
     return 0;
 }

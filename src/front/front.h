@@ -4,7 +4,7 @@
  *   layout.h        what stands there
  *   link.h          a connection
  *   scripts.h       what is written, atomically
- *   writer.c        a thread that carries events from the feed
+ *   writer.c        what its courier (dedup/courier.h) does with the events of the feed
  *   states.c        a thread that carries the states of users
  *   reconcile.c     what stands there against the folder
  *   user_question.h a user, as it stands there
@@ -19,9 +19,9 @@
 
 #include "base/err.h"
 #include "base/figure.h"
+#include "dedup/courier.h"
 #include "dedup/dedup.h"
 #include "front/link.h"
-#include "store/feed.h"
 
 struct front;
 struct tier;
@@ -36,31 +36,17 @@ struct tier *front_tier(struct front *f); /* NULL: NULL */
 void front_stop(struct front *f);         /* once nobody asks any more; what waits is sent after the next start */
 void front_free(struct front *f);         /* once the loops are gone */
 
-enum front_doing {
-    FRONT_OFF,     /* there is none, or this node is no primary */
-    FRONT_WAITING, /* for what `cause` says; tries again by itself */
-    FRONT_FENCED,  /* another writer has taken over, as `cause` says; ends with a rebuild or a restart */
-    FRONT_FILLING, /* users are brought in anew; until then it answers nothing */
-    FRONT_SENDING, /* events wait */
-    FRONT_IN_STEP,
-    FRONT_DOINGS,
-};
-const char *front_doing_name(enum front_doing doing); /* "off", "waiting", "fenced", "filling", "sending", "in step" */
-
 enum { FRONT_NAMED_MAX = 10, FRONT_TEXT = 320 };
 
 struct front_status {
-    enum front_doing doing;
-    char cause[FRONT_TEXT];
+    struct courier_status courier;    /* FILLING: users are brought in anew; until then it answers nothing */
     char address[FRONT_ADDRESS_TEXT]; /* of the Redis; "": it was not reached yet */
     bool full;
-    uint64_t epoch, to;
-    int64_t since_ms; /* wall time: when it began to wait, or was fenced; 0 */
-    struct feed_state queue;
+    uint64_t epoch;
 
     /* Since the start. */
-    uint64_t events, states, bytes; /* that were sent */
-    uint64_t rebuilds, outages;
+    uint64_t states, state_bytes; /* that were sent; the courier's bytes have them, too */
+    uint64_t rebuilds;
     uint64_t giants, unread; /* states that were too large, or could not be read */
     uint64_t dirty;          /* users whose state is to be sent anew, now */
     uint64_t filled;         /* users that were brought in by the rebuild, so far */
@@ -76,7 +62,7 @@ void front_look(const struct dedup *d, struct front_status *out); /* any thread;
 
 /* Compares all users, at front_users_rate. ERR_ABSENT: there is no front, or it isn't full now. */
 int front_reconcile(struct front *f, struct err *err);
-/* Removes what stands there and brings all users in anew; also ends FRONT_FENCED, so that the other one is fenced. */
+/* Removes what stands there and brings all users in anew; also ends COURIER_FENCED, so that the other one is fenced. */
 int front_rebuild(struct front *f, struct err *err);
 
 void front_figures_each(const struct dedup *d, figure_visit *visit, void *arg);

@@ -52,6 +52,7 @@ struct front {
     bool rebuild;          /* asked for */
     bool begin_again;      /* what stands there is not what was begun, the other thread has found */
     bool reconcile;        /* the same */
+    bool filling;          /* what stands there is removed, to be brought in anew */
     struct front_status status;
     uint64_t node, epoch; /* as the writer has begun; epoch 0: it has not */
     uint64_t last_epoch;  /* ever */
@@ -65,19 +66,17 @@ struct front {
     struct front_sample samples[FRONT_SAMPLES_MAX];
     int n_samples;
 
+    struct courier courier; /* the writer */
+
     /* The writer's. */
     struct {
-        struct task task;
-        struct store_reader *reader;
         struct front_link *link;
         struct front_question question; /* meta */
         struct arena arena;
-        struct feed_event events[FRONT_EVENTS_BATCH];
+        const struct feed_event *events; /* that are being sent */
         struct buf words;
-        uint64_t to; /* as in meta */
         uint64_t run;
-        int64_t beat_us, check_us, sample_us, begun_us;
-        int64_t delay_ms;
+        int64_t check_us, sample_us;
     } w;
 
     /* Of the thread that carries states. */
@@ -104,15 +103,13 @@ struct front {
 };
 
 /* writer.c */
-void front_writer_main(void *arg);
-void front_set_doing(struct front *f, enum front_doing doing);
+extern const struct courier_ops front_courier_ops;
 /* begin.c: connects and takes an epoch. ERR_LOCKED: another writer has it. */
-int front_begin(struct front *f, struct err *err);
-uint64_t front_feed_limit(const struct config *live);
+int front_begin(void *front, struct err *err);
 /* states.c */
 void front_states_main(void *arg);
-/* Until stopped, or so long: the front's Redis has no test clock. */
-void front_rest(struct front *f, struct task *t, int64_t ms);
+/* The states' thread, until stopped, or so long: the front's Redis has no test clock. */
+void front_rest(struct front *f, int64_t ms);
 
 /* Appends a user's newest state to `out`: 1; 0: not now (they are being forgotten); or an error. Blocks on the disk. */
 int front_states_add(struct front *f, struct slice user, struct err *err);
@@ -129,9 +126,6 @@ void front_pay(struct front *f, size_t n);
 int front_reconcile_step(struct front *f, struct err *err);
 /* One user, who is named and sent anew if they differ. */
 int front_compare_user(struct front *f, struct slice user, struct err *err);
-
-/* front.c: what the feed keeps for it, if anything, is dropped. */
-void front_give_up(struct store *store);
 
 /* tier.c */
 extern const struct tier_line_ops front_line_ops;

@@ -150,10 +150,10 @@ int front_compare_user(struct front *f, struct slice user, struct err *err)
     f->s.expired = false;
     for (int i = 0; i < TRIES && side != SIDE_SAME; i++) {
         if (i > 0) {
-            front_rest(f, &f->s.task, FIRST_WAIT_MS << i);
+            front_rest(f, FIRST_WAIT_MS << i);
         }
         int rc = look(f, user, why, &side, err);
-        if (rc < 0 || task_stops(&f->w.task)) {
+        if (rc < 0 || task_stops(&f->s.task)) {
             return rc;
         }
         differed += side == SIDE_DIFFERS;
@@ -215,7 +215,7 @@ static int compare_page(struct front *f, struct err *err)
     struct slice *users;
     int rc = front_page(f, f->s.from, &page, &users, err);
     f->s.ends = page.ends;
-    for (size_t i = 0; i < page.n && rc == 0 && !task_stops(&f->w.task); i++) {
+    for (size_t i = 0; i < page.n && rc == 0 && !task_stops(&f->s.task); i++) {
         rc = front_compare_user(f, users[i], err);
     }
     if (rc == 0) {
@@ -264,7 +264,7 @@ static int prune_page(struct front *f, struct err *err)
     if (users == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the front");
     }
-    for (size_t i = 0; i < n && rc == 0 && !task_stops(&f->w.task); i++) {
+    for (size_t i = 0; i < n && rc == 0 && !task_stops(&f->s.task); i++) {
         rc = users[i].len >= 1 && users[i].len <= 255 ? prune_user(f, users[i], err) : 0;
     }
     front_pay(f, n);

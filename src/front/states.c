@@ -24,6 +24,13 @@ enum {
     AGAIN_MS = 500, /* when none of those who are dirty could be read */
 };
 
+void front_rest(struct front *f, int64_t ms)
+{
+    pthread_mutex_lock(&f->mutex);
+    task_rest_real(&f->s.task, clock_real_us() + ms * 1000);
+    pthread_mutex_unlock(&f->mutex);
+}
+
 static struct front_states *states_of(struct front *f)
 {
     return &f->s.out;
@@ -172,7 +179,7 @@ int front_states_send(struct front *f, const char *old_walk, const char *new_wal
     if (rc == 0) {
         pthread_mutex_lock(&f->mutex);
         f->status.states += out->n;
-        f->status.bytes += out->bytes;
+        f->status.state_bytes += out->bytes;
         pthread_mutex_unlock(&f->mutex);
     }
     clear_states(f);
@@ -442,14 +449,14 @@ static void begin_again(struct front *f)
 {
     pthread_mutex_lock(&f->mutex);
     f->begin_again = f->epoch == f->s.epoch;
-    task_wake(&f->w.task);
     pthread_mutex_unlock(&f->mutex);
+    courier_wake(&f->courier);
 }
 
 void front_states_main(void *arg)
 {
     struct front *f = arg;
-    while (!task_stops(&f->w.task)) {
+    while (!task_stops(&f->s.task)) {
         struct err err = {0};
         heartbeat_now(&f->s.task.heartbeat);
         int rc = step(f, &err);
@@ -463,7 +470,7 @@ void front_states_main(void *arg)
             hang_up(f);
         }
         if (rc <= 0) {
-            front_rest(f, &f->s.task, rc < 0 ? AGAIN_MS : rest_ms(f));
+            front_rest(f, rc < 0 ? AGAIN_MS : rest_ms(f));
         }
     }
     hang_up(f);

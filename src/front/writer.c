@@ -1,9 +1,10 @@
-/* The thread that carries events from the feed to the front's Redis, some hundred in one script, in their order.
+/* What the front's courier (dedup/courier.h) does with events: sends some hundred in one script, in their order.
  *
- * It begins with each connection: what stands there is compared with the feed, and is gone on with from its own `to`,
- * or removed and brought in anew (states.c) when the feed doesn't reach back to there, or it is another folder's. Each
- * beginning takes an epoch of its own, so that what an earlier connection still delivers is refused; a writer that
- * finds a higher one of another node or run is fenced. It reads no history, so a disk that hangs does not hold it up.
+ * It begins with each connection (begin.c): what stands there is compared with the feed, and is gone on with from its
+ * own `to`, or removed and brought in anew (states.c) when the feed doesn't reach back to there, or it is another
+ * folder's. Each beginning takes an epoch of its own, so that what an earlier connection still delivers is refused; a
+ * writer that finds a higher one of another node or run is fenced. It reads no history, so a disk that hangs does not
+ * hold it up.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -11,26 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/backoff.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/hide.h"
 #include "front/front_impl.h"
 
-enum { NUMBER_TEXT = 24, LOOK_MS = 500 /* at whether it is to write after all */ };
+enum { NUMBER_TEXT = 24 };
 
 static struct slice number(uint64_t n, char out[NUMBER_TEXT])
 {
     snprintf(out, NUMBER_TEXT, "%" PRIu64, n);
     return slice_str(out);
-}
-
-void front_rest(struct front *f, struct task *t, int64_t ms)
-{
-    pthread_mutex_lock(&f->mutex);
-    task_rest_real(t, clock_real_us() + ms * 1000);
-    pthread_mutex_unlock(&f->mutex);
 }
 
 int front_verdict(const struct reply *reply, struct err *err)
@@ -47,59 +39,17 @@ int front_verdict(const struct reply *reply, struct err *err)
                                                               : "what stood in the front is gone");
 }
 
-/* --- what is said about it --- */
-
-void front_set_doing(struct front *f, enum front_doing doing)
-{
-    pthread_mutex_lock(&f->mutex);
-    f->status.doing = doing;
-    f->status.cause[0] = '\0';
-    f->status.since_ms = 0;
-    pthread_mutex_unlock(&f->mutex);
-}
-
 /* Nobody may believe what is there until it is begun anew. */
-static void end_epoch(struct front *f)
+static void end_epoch(void *arg)
 {
+    struct front *f = arg;
     pthread_mutex_lock(&f->mutex);
     f->epoch = 0;
     f->status.epoch = 0;
+    f->filling = false;
     pthread_mutex_unlock(&f->mutex);
     front_link_close(f->w.link);
     f->w.link = NULL;
-}
-
-static void begin_waiting(struct front *f, const struct err *err, enum front_doing doing)
-{
-    pthread_mutex_lock(&f->mutex);
-    bool first = f->status.doing != doing;
-    f->status.doing = doing;
-    hide_ids_copy(f->status.cause, sizeof f->status.cause, err->text);
-    if (first) {
-        f->status.since_ms = clock_wall_ms();
-        f->status.outages += doing == FRONT_WAITING;
-    }
-    pthread_mutex_unlock(&f->mutex);
-    if (first && doing == FRONT_FENCED) {
-        log_error("another writer has taken over the front: this one rests", "cause=%s", log_quote_str(err->text));
-    } else if (first) {
-        log_warn("the front waits", "cause=%s", log_quote_str(err->text));
-    }
-}
-
-static void end_waiting(struct front *f, enum front_doing doing)
-{
-    pthread_mutex_lock(&f->mutex);
-    bool waited = f->status.since_ms != 0; /* not when it begins for the first time */
-    int64_t ms = clock_wall_ms() - f->status.since_ms;
-    f->status.doing = doing;
-    f->status.cause[0] = '\0';
-    f->status.since_ms = 0;
-    pthread_mutex_unlock(&f->mutex);
-    f->w.delay_ms = 0;
-    if (waited) {
-        log_info("the front goes on", "after_ms=%" PRId64, ms);
-    }
 }
 
 /* --- events --- */
@@ -204,20 +154,20 @@ static void add_keys(struct front *f, struct batch *b, const struct event_place 
     }
 }
 
-static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, uint64_t last, struct err *err)
+static int pack_events(struct front *f, const struct courier_batch *batch, struct err *err)
 {
     struct event_place list[FRONT_EVENTS_BATCH];
     struct batch b = {.words = &f->w.words, .arena = &f->w.arena};
     char month[MONTH_TEXT];
-    n = sort_events(f, n, list);
+    const int n = sort_events(f, batch->n, list);
     buf_clear(b.words);
     add_keys(f, &b, list, n);
     add_number(&b, f->last_epoch);
-    add_number(&b, f->w.to);
-    add_number(&b, to);
-    add_number(&b, (uint64_t)at_ms);
+    add_number(&b, batch->from);
+    add_number(&b, batch->to);
+    add_number(&b, (uint64_t)batch->as_of_ms);
     add_number(&b, strlen(f->cfg->front_prefix) + 3);
-    add_number(&b, last);
+    add_number(&b, f->store->feed->last(f->store));
     month_suffix(dedup_first_month(f->dedup), month);
     add_copy(&b, month, strlen(month));
     add_number(&b, (uint64_t)config_now(f->cfg)->delivered_max);
@@ -229,28 +179,6 @@ static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, uint6
         }
     }
     return b.failed ? err_set(err, ERR_NOMEM, "out of memory for the front") : 0;
-}
-
-/* What the feed counts as waiting is behind its cursor. */
-static void count_done(struct front *f, int n)
-{
-    struct feed_state queue;
-    uint64_t events = 0, bytes = 0, sent_bytes = 0;
-    feed_state_of(f->store, FEED_FRONT, &queue);
-    for (int i = 0; i < n; i++) {
-        const struct feed_event *e = &f->w.events[i];
-        uint64_t size = feed_event_bytes(e->user, e->item);
-        sent_bytes += size;
-        events += e->seq > queue.cursor;
-        bytes += e->seq > queue.cursor ? size : 0;
-    }
-    if (events > 0) {
-        f->store->feed->done(f->store, FEED_FRONT, f->w.events[n - 1].seq, events, bytes);
-    }
-    pthread_mutex_lock(&f->mutex);
-    f->status.events += (uint64_t)n;
-    f->status.bytes += sent_bytes;
-    pthread_mutex_unlock(&f->mutex);
 }
 
 /* With the mutex. One a second. */
@@ -270,33 +198,30 @@ static void take_sample(struct front *f, int n)
     }
 }
 
-static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struct err *err)
+static int send_events(void *arg, struct courier_batch *batch, struct err *err)
 {
+    struct front *f = arg;
     const struct reply *reply;
     int64_t dirty = 0;
-    int rc = pack_events(f, n, to, at_ms, f->store->feed->last(f->store), err);
+    f->w.events = batch->events;
+    arena_reset(&f->w.arena);
+    int rc = pack_events(f, batch, err);
     if (rc < 0) {
         return rc;
     }
-    heartbeat_excuse(&f->w.task.heartbeat);
+    heartbeat_excuse(&f->courier.task.heartbeat);
     rc = front_link_run(f->w.link, FRONT_EVENTS, (const struct slice *)f->w.words.data,
                         f->w.words.len / sizeof(struct slice), &reply, err);
-    heartbeat_now(&f->w.task.heartbeat);
+    heartbeat_now(&f->courier.task.heartbeat);
     if (rc < 0 || (rc = front_verdict(reply, err)) < 0) {
         return rc;
     }
     if (reply->n > 1) {
         reply_integer(&reply->items[1], &dirty);
     }
-    f->w.to = to;
-    f->w.beat_us = clock_real_us() + FRONT_BEAT_MS * 1000;
-    if (n > 0) {
-        count_done(f, n);
-    }
     pthread_mutex_lock(&f->mutex);
-    f->status.to = to;
     f->status.dirty = (uint64_t)dirty;
-    take_sample(f, n);
+    take_sample(f, batch->n);
     pthread_mutex_unlock(&f->mutex);
     return 0;
 }
@@ -322,11 +247,18 @@ static int check_meta(struct front *f, struct err *err)
                                                              : err_set(err, ERR_STALE, "somebody has changed its meta");
 }
 
-/* Once a second: that Redis, what stands there, and this node. */
-static int check(struct front *f, struct err *err)
+/* Each second: that Redis, and what stands there. */
+static int look(void *arg, struct err *err)
 {
-    struct store_node self;
+    struct front *f = arg;
     uint64_t evicted;
+    pthread_mutex_lock(&f->mutex);
+    const bool rebuild = f->rebuild, again = f->begin_again;
+    f->begin_again = false;
+    pthread_mutex_unlock(&f->mutex);
+    if (rebuild || again) {
+        return err_set(err, ERR_STALE, rebuild ? "a rebuild was asked for" : "users could not be brought into it");
+    }
     if (clock_real_us() < f->w.check_us) {
         return 0;
     }
@@ -335,112 +267,27 @@ static int check(struct front *f, struct err *err)
     if (rc == 0 && evicted > f->evicted) {
         rc = err_set(err, ERR_STALE, "that Redis has evicted keys");
     }
-    rc = rc < 0 ? rc : check_meta(f, err);
-    f->store->node->get(f->store, &self);
-    return rc == 0 && self.node != f->node ? err_set(err, ERR_STALE, "this folder has become another node") : rc;
+    return rc < 0 ? rc : check_meta(f, err);
 }
 
-/* Sends what waits next. Returns how many events. */
-static int step(struct front *f, struct err *err)
+static uint64_t limit(const struct config *live)
 {
-    pthread_mutex_lock(&f->mutex);
-    bool rebuild = f->rebuild, again = f->begin_again;
-    f->begin_again = false;
-    pthread_mutex_unlock(&f->mutex);
-    if (rebuild || again) {
-        return err_set(err, ERR_STALE, rebuild ? "a rebuild was asked for" : "users could not be brought into it");
-    }
-    int rc = check(f, err);
-    if (rc < 0) {
-        return rc;
-    }
-    uint64_t last = f->store->feed->last(f->store);
-    arena_reset(&f->w.arena);
-    heartbeat_excuse(&f->w.task.heartbeat); /* what was just recorded is in memory, as a rule */
-    int n = f->store->feed->read(f->w.reader, FEED_FRONT, f->w.to, f->w.events, FRONT_EVENTS_BATCH, &f->w.arena, err);
-    heartbeat_now(&f->w.task.heartbeat);
-    if (n < 0) {
-        return n;
-    }
-    struct feed_state queue;
-    feed_state_of(f->store, FEED_FRONT, &queue);
-    if (queue.name[0] == '\0' || queue.place == FEED_LOST) {
-        return err_set(err, ERR_STALE, "too much was recorded while it was away (feed_max)");
-    }
-    const struct feed_event *end = n > 0 ? &f->w.events[n - 1] : NULL;
-    bool all = n < FRONT_EVENTS_BATCH;
-    uint64_t to = all && (end == NULL || last > end->seq) ? last : end->seq;
-    to = to > f->w.to ? to : f->w.to;
-    if (n > 0 || to > f->w.to || clock_real_us() >= f->w.beat_us) {
-        rc = send_events(f, n, to, all ? clock_wall_ms() : end->recorded_ms, err);
-    }
-    return rc < 0 ? rc : n;
+    return (uint64_t)live->feed_max;
 }
 
-static enum front_doing doing_now(struct front *f, int n)
-{
-    pthread_mutex_lock(&f->mutex);
-    bool full = f->full;
-    pthread_mutex_unlock(&f->mutex);
-    return !full ? FRONT_FILLING : n == FRONT_EVENTS_BATCH ? FRONT_SENDING : FRONT_IN_STEP;
-}
-
-/* What was begun ends; ERR_STALE: it is begun anew at once, since that was found out over a good connection, unless it
- * has only just been. */
-static void trouble(struct front *f, const struct err *err)
-{
-    bool again = err->code == ERR_STALE && f->epoch != 0 && clock_real_us() - f->w.begun_us >= FRONT_CHECK_MS * 1000;
-    end_epoch(f);
-    if (task_stops(&f->w.task)) {
-        return;
-    }
-    if (again) {
-        log_warn("the front is begun anew", "cause=%s", log_quote_str(err->text));
-        return;
-    }
-    begin_waiting(f, err, err->code == ERR_LOCKED ? FRONT_FENCED : FRONT_WAITING);
-    f->w.delay_ms = backoff_next(f->w.delay_ms, FRONT_FIRST_DELAY_MS, FRONT_LAST_DELAY_MS);
-    front_rest(f, &f->w.task, f->w.delay_ms);
-}
-
-/* Once fenced it leaves the front alone, whatever becomes of that. */
-static bool rests_fenced(struct front *f)
-{
-    pthread_mutex_lock(&f->mutex);
-    bool rests = f->status.doing == FRONT_FENCED && !f->rebuild;
-    pthread_mutex_unlock(&f->mutex);
-    return rests;
-}
-
-void front_writer_main(void *arg)
-{
-    struct front *f = arg;
-    while (!task_stops(&f->w.task)) {
-        struct err err = {0};
-        heartbeat_now(&f->w.task.heartbeat);
-        if (!role_is_primary(f->dedup->role)) {
-            end_epoch(f);
-            front_set_doing(f, FRONT_OFF);
-            front_give_up(f->store); /* once it is promoted, all is brought in anew */
-            front_rest(f, &f->w.task, LOOK_MS);
-            continue;
-        }
-        if (rests_fenced(f)) {
-            front_rest(f, &f->w.task, LOOK_MS);
-            continue;
-        }
-        int n = f->w.link == NULL ? front_begin(f, &err) : 0;
-        n = n < 0 ? n : step(f, &err);
-        if (n < 0) {
-            trouble(f, &err);
-            continue;
-        }
-        end_waiting(f, doing_now(f, n));
-        if (n < FRONT_EVENTS_BATCH) {
-            pthread_mutex_lock(&f->mutex);
-            task_wait_real(&f->w.task, clock_real_us() + FRONT_BEAT_MS * 1000);
-            pthread_mutex_unlock(&f->mutex);
-        }
-    }
-    end_epoch(f);
-}
+const struct courier_ops front_courier_ops = {
+    .task = "front",
+    .name = "the front",
+    .consumer = FEED_FRONT,
+    .limit = limit,
+    .batch_max = FRONT_EVENTS_BATCH,
+    .beat_ms = FRONT_BEAT_MS,
+    .first_delay_ms = FRONT_FIRST_DELAY_MS,
+    .last_delay_ms = FRONT_LAST_DELAY_MS,
+    .real = true,
+    .unreached = "it was not reached yet",
+    .open = front_begin,
+    .look = look,
+    .send = send_events,
+    .close = end_epoch,
+};

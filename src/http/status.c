@@ -133,15 +133,15 @@ static json_t *front(const struct http_request *rq)
         return json_null();
     }
     front_look(rq->dedup, &s);
-    return json_pack("{s:s, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:o}",
-                     "state", front_doing_name(s.doing), "cause", text_of(s.cause), "redis", text_of(s.address), "full",
-                     s.full, "since", (json_int_t)s.since_ms, "epoch", (json_int_t)s.epoch, "to", (json_int_t)s.to,
-                     "waiting", (json_int_t)s.queue.events, "waiting_bytes", (json_int_t)s.queue.bytes, "behind_ms",
-                     (json_int_t)s.queue.behind_ms, "lost_since", (json_int_t)s.queue.lost_ms, "dirty",
-                     (json_int_t)s.dirty, "filled", (json_int_t)s.filled, "rebuilds", (json_int_t)s.rebuilds,
-                     "comparing", s.comparing, "compared", (json_int_t)s.compared, "differences",
-                     (json_int_t)s.differences, "reconciled_at", (json_int_t)s.reconciled_ms, "named",
-                     named_differences(rq, &s));
+    return json_pack(
+        "{s:s, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:o}", "state",
+        courier_doing_name(s.courier.doing), "cause", text_of(s.courier.cause), "redis", text_of(s.address), "full",
+        s.full, "since", (json_int_t)s.courier.since_ms, "epoch", (json_int_t)s.epoch, "to", (json_int_t)s.courier.to,
+        "waiting", (json_int_t)s.courier.queue.events, "waiting_bytes", (json_int_t)s.courier.queue.bytes, "behind_ms",
+        (json_int_t)s.courier.queue.behind_ms, "lost_since", (json_int_t)s.courier.queue.lost_ms, "dirty",
+        (json_int_t)s.dirty, "filled", (json_int_t)s.filled, "rebuilds", (json_int_t)s.rebuilds, "comparing",
+        s.comparing, "compared", (json_int_t)s.compared, "differences", (json_int_t)s.differences, "reconciled_at",
+        (json_int_t)s.reconciled_ms, "named", named_differences(rq, &s));
 }
 
 /* Who consumes the feed. */

@@ -30,20 +30,20 @@ static void write_status(struct writer *w, const struct front_status *f, bool na
         int64_t value;
     } numbers[] = {
         {"full", f->full},
-        {"since", f->since_ms},
+        {"since", f->courier.since_ms},
         {"epoch", (int64_t)f->epoch},
-        {"to", (int64_t)f->to},
-        {"waiting", (int64_t)f->queue.events},
-        {"waiting_bytes", (int64_t)f->queue.bytes},
-        {"limit", (int64_t)f->queue.limit},
-        {"behind_ms", f->queue.behind_ms},
-        {"lost_since", f->queue.lost_ms},
-        {"left_out", (int64_t)f->queue.left_out},
-        {"events", (int64_t)f->events},
+        {"to", (int64_t)f->courier.to},
+        {"waiting", (int64_t)f->courier.queue.events},
+        {"waiting_bytes", (int64_t)f->courier.queue.bytes},
+        {"limit", (int64_t)f->courier.queue.limit},
+        {"behind_ms", f->courier.queue.behind_ms},
+        {"lost_since", f->courier.queue.lost_ms},
+        {"left_out", (int64_t)f->courier.queue.left_out},
+        {"events", (int64_t)f->courier.events},
         {"states", (int64_t)f->states},
-        {"bytes", (int64_t)f->bytes},
+        {"bytes", (int64_t)f->courier.bytes},
         {"rebuilds", (int64_t)f->rebuilds},
-        {"outages", (int64_t)f->outages},
+        {"outages", (int64_t)f->courier.outages},
         {"giants", (int64_t)f->giants},
         {"unread", (int64_t)f->unread},
         {"dirty", (int64_t)f->dirty},
@@ -54,8 +54,8 @@ static void write_status(struct writer *w, const struct front_status *f, bool na
         {"reconciled_at", f->reconciled_ms},
     };
     write_map(w, 4 + sizeof numbers / sizeof *numbers);
-    write_named(w, "state", front_doing_name(f->doing));
-    write_named(w, "cause", f->cause);
+    write_named(w, "state", courier_doing_name(f->courier.doing));
+    write_named(w, "cause", f->courier.cause);
     write_named(w, "redis", f->address);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         write_str(w, numbers[i].name);

@@ -236,8 +236,8 @@ static void add_front(struct buf *out, const struct resp_client *s)
     } else if (dedup != NULL) {
         struct front_status status;
         front_look(dedup, &status);
-        info_add_text(out, "front_state", front_doing_name(status.doing));
-        info_add_text(out, "front_cause", status.cause);
+        info_add_text(out, "front_state", courier_doing_name(status.courier.doing));
+        info_add_text(out, "front_cause", status.courier.cause);
         info_add_text(out, "front_redis", status.address);
         front_figures_each(dedup, add_stat, out);
     }
