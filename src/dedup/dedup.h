@@ -22,6 +22,7 @@
 enum {
     ID_MAX = HASH_ID_MAX, /* bytes of a user or item id */
     ITEMS_MAX = 65536,    /* items of one command */
+    EXCLUDE_MAX = 1000,   /* items that a question leaves out */
     DELIVER_MAX = 100,    /* items that a question may record as delivered */
 };
 

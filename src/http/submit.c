@@ -28,40 +28,48 @@ static struct slice keep(char **at, struct slice text)
     return kept;
 }
 
+static const struct slice *keep_all(char **at, struct slice *to, const struct slice *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        to[i] = keep(at, from[i]);
+    }
+    return to;
+}
+
+static size_t length_of(const struct slice *texts, size_t n)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        len += texts[i].len;
+    }
+    return len;
+}
+
 static struct http_asked *asked_new(struct http_request *rq, const struct request *asked, http_tell *tell)
 {
     const size_t n = asked->hashed ? 1 : asked->n;
     struct request from = *asked;
     const struct slice *text;
-    size_t size = sizeof(struct http_asked) + (n + asked->n_pools) * sizeof(struct slice);
+    size_t size = sizeof(struct http_asked) + (n + asked->n_pools + asked->n_exclude) * sizeof(struct slice);
     for (size_t i = 0; (text = fields_text(&from, i)) != NULL; i++) {
         size += text->len;
     }
-    for (size_t i = 0; i < n; i++) {
-        size += asked->items[i].len;
-    }
-    for (size_t i = 0; i < asked->n_pools; i++) {
-        size += asked->pools[i].len;
-    }
+    size += length_of(asked->items, n) + length_of(asked->pools, asked->n_pools) +
+            length_of(asked->exclude, asked->n_exclude);
     struct conn *c = &rq->conn->conn;
     struct http_asked *a = conn_has_room(c, BUDGET_REPLY, size) ? malloc(size + 1) : NULL;
     if (a == NULL) {
         return NULL;
     }
-    struct slice *pools = a->ids + n;
-    char *at = (char *)(pools + asked->n_pools);
+    struct slice *pools = a->ids + n, *exclude = pools + asked->n_pools;
+    char *at = (char *)(exclude + asked->n_exclude);
     *a = (struct http_asked){.rq = *asked, .tell = tell, .size = size};
     for (size_t i = 0; (text = fields_text(&from, i)) != NULL; i++) {
         *fields_text(&a->rq, i) = keep(&at, *text);
     }
-    for (size_t i = 0; i < n; i++) {
-        a->ids[i] = keep(&at, asked->items[i]);
-    }
-    a->rq.items = a->ids;
-    for (size_t i = 0; i < asked->n_pools; i++) {
-        pools[i] = keep(&at, asked->pools[i]);
-    }
-    a->rq.pools = pools;
+    a->rq.items = keep_all(&at, a->ids, asked->items, n);
+    a->rq.pools = keep_all(&at, pools, asked->pools, asked->n_pools);
+    a->rq.exclude = asked->n_exclude > 0 ? keep_all(&at, exclude, asked->exclude, asked->n_exclude) : NULL;
     return a;
 }
 

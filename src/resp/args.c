@@ -117,13 +117,33 @@ static bool refuse_option(struct resp_client *s, unsigned of, struct slice arg, 
     return false;
 }
 
+/* "2 a b", from args[*i] on, which is left at the last. */
+static bool read_counted(struct resp_client *s, const struct field *f, const struct slice *args, size_t n, size_t *i,
+                         struct asked *asked, enum outcome *refused)
+{
+    int64_t count;
+    if (!arg_int(args[*i], &count) || count < 1) {
+        *refused = resp_client_refuse(s, "ERR %s must be %s, got '%.*s'", f->word, f->expected, arg_shown(args[*i]),
+                                      args[*i].data);
+        return false;
+    }
+    if ((uint64_t)count > n - *i - 1) {
+        *refused = resp_client_refuse(s, "ERR %s says that %lld items follow, and %zu words do", f->word,
+                                      (long long)count, n - *i - 1);
+        return false;
+    }
+    read_rest(f, args + *i + 1, (size_t)count, asked);
+    *i += (size_t)count;
+    return true;
+}
+
 static bool read_options(struct resp_client *s, unsigned of, const struct slice *args, size_t n, size_t at,
                          struct asked *asked, enum outcome *refused)
 {
     uint64_t given = 0; /* bits of rows */
     for (size_t i = at; i < n; i++) {
         const struct field *f = find_option(of, args[i]);
-        if (f != NULL && f->type == FIELD_IDS) {
+        if (f != NULL && f->type == FIELD_IDS && !f->counted) {
             read_rest(f, args + i + 1, n - i - 1, asked);
             return true;
         }
@@ -138,7 +158,7 @@ static bool read_options(struct resp_client *s, unsigned of, const struct slice 
         }
         given |= bit;
         i += has_value;
-        if (!read_one(s, f, args[i], asked, refused)) {
+        if (f->counted ? !read_counted(s, f, args, n, &i, asked, refused) : !read_one(s, f, args[i], asked, refused)) {
             return false;
         }
     }

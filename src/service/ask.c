@@ -195,9 +195,9 @@ static size_t question_size(const struct service_loop *l, const struct request *
 {
     size_t bitmaps = l->tier != NULL ? 5 : 3;
     size_t places = rq->kind == REQUEST_WHY ? (1 + PLACES_MAX) * sizeof(struct place) : 0;
-    return sizeof(struct question) + ASKER_LOAD_BYTES + places + copied_hashes(rq) * sizeof(uint64_t) +
-           named_items(rq, wants) * sizeof(struct slice) + bitmaps * bitmap_size(rq->n) + rq->user.len +
-           (rq->deliver ? deliver_size(rq) : 0);
+    return sizeof(struct question) + ASKER_LOAD_BYTES + places +
+           (copied_hashes(rq) + rq->n_exclude) * sizeof(uint64_t) + named_items(rq, wants) * sizeof(struct slice) +
+           bitmaps * bitmap_size(rq->n) + rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
 }
 
 /* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
@@ -225,7 +225,8 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     struct place *places = (struct place *)(q + 1);
     struct slice *items = (struct slice *)(places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
     uint64_t *hashes = (uint64_t *)(items + named_items(rq, wants));
-    uint8_t *unseen = (uint8_t *)(hashes + copied_hashes(rq));
+    uint64_t *excluded = hashes + copied_hashes(rq);
+    uint8_t *unseen = (uint8_t *)(excluded + rq->n_exclude);
     uint8_t *user = unseen + (l->tier != NULL ? 5 : 3) * bits;
     q->late.go_on = go_on;
     q->late.free = free_question;
@@ -244,6 +245,11 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .history = &q->history,
                               .elsewhere = wants ? unseen + bits : NULL};
     memcpy(user, rq->user.data, rq->user.len);
+    if (rq->n_exclude > 0) {
+        memcpy(excluded, rq->excluded, rq->n_exclude * sizeof *excluded);
+        q->late.rq.excluded = excluded;
+        q->late.rq.exclude = NULL;
+    }
     if (rq->line != NULL) {
         question_hold_pools(q, hashes, named_items(rq, wants) > 0 ? items : NULL);
     } else {
@@ -464,9 +470,25 @@ static int hash_items(struct service_loop *l, const struct request *rq, struct e
     return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
 
+/* Once a request: of what a batch, or a late question, has kept, only the hashes are left. */
+static int hash_excluded(struct service_loop *l, struct request *rq, struct err *err)
+{
+    if (rq->exclude == NULL) {
+        return 0;
+    }
+    if (dedup_hash_items(l->dedup, rq->exclude, rq->n_exclude, l->excluded, err) < 0) {
+        err_prefix(err, "EXCLUDE");
+        return err->code;
+    }
+    hash_sort(l->excluded, rq->n_exclude);
+    rq->excluded = l->excluded;
+    return 0;
+}
+
 int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err)
 {
-    return rq->n_pools > 0 ? request_find_pools(l, rq, err) : hash_items(l, rq, err);
+    int code = rq->n_pools > 0 ? request_find_pools(l, rq, err) : hash_items(l, rq, err);
+    return code < 0 ? code : hash_excluded(l, rq, err);
 }
 
 /* Of the same kind, about the same candidates; a failed one is no matter. */

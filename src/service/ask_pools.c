@@ -54,6 +54,11 @@ int request_find_pools(struct service_loop *l, struct request *rq, struct err *e
     return pool_version_check(rq->version, rq->pool_version, rq->n_pools, err);
 }
 
+static bool request_excludes(const struct request *rq, uint64_t hash)
+{
+    return rq->n_exclude > 0 && hash_is_among(rq->excluded, rq->n_exclude, hash);
+}
+
 static size_t hide_pools(struct service_loop *l, const struct request *rq, bool blocks, size_t from, size_t n,
                          uint8_t *unseen)
 {
@@ -61,7 +66,7 @@ static size_t hide_pools(struct service_loop *l, const struct request *rq, bool 
     struct pool_line_walk walk = {0};
     size_t hidden = 0, k = 0;
     const struct sending *sends = sending_any(rq->sending) ? rq->sending : NULL;
-    if (!blocks && line->n_pools == 1 && sends == NULL) {
+    if (!blocks && line->n_pools == 1 && sends == NULL && rq->n_exclude == 0) {
         return 0;
     }
     for (size_t i = from; i < from + n; i++) {
@@ -72,7 +77,7 @@ static size_t hide_pools(struct service_loop *l, const struct request *rq, bool 
         uint64_t hash = line->pools[k]->hashes[i - pool_line_begin(line, k)];
         if (pool_line_repeats(line, k, hash) ||
             (blocks && session_set_has(&l->blocked, pool_line_item(line, i, &walk), hash)) ||
-            sending_holds(sends, hash)) {
+            sending_holds(sends, hash) || request_excludes(rq, hash)) {
             bitmap_clear(unseen, i);
             hidden++;
         }
@@ -87,8 +92,9 @@ size_t request_hide(struct service_loop *l, const struct request *rq, const uint
         return hide_pools(l, rq, blocks, from, n, unseen);
     }
     size_t hidden = blocks ? session_set_hide(&l->blocked, rq->items, hashes, n, unseen) : 0;
-    for (size_t i = 0; i < n && sending_any(rq->sending); i++) {
-        if ((unseen[i / 8] & (0x80 >> i % 8)) != 0 && sending_holds(rq->sending, hashes[i])) {
+    for (size_t i = 0; i < n && (sending_any(rq->sending) || rq->n_exclude > 0); i++) {
+        if ((unseen[i / 8] & (0x80 >> i % 8)) != 0 &&
+            (request_excludes(rq, hashes[i]) || sending_holds(rq->sending, hashes[i]))) {
             bitmap_clear(unseen, i);
             hidden++;
         }

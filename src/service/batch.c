@@ -79,8 +79,8 @@ enum request_state batch_new(struct conn *c, struct request *asked, const struct
         return request_fail(l, asked, &err);
     }
     size_t n = asked->line != NULL ? 0 : asked->n;
-    size_t size = sizeof(struct batch) + (n_users + n) * sizeof(struct slice) + n * sizeof(uint64_t) +
-                  bytes_of(users, n_users) + bytes_of(asked->items, n);
+    size_t size = sizeof(struct batch) + (n_users + n) * sizeof(struct slice) +
+                  (n + asked->n_exclude) * sizeof(uint64_t) + bytes_of(users, n_users) + bytes_of(asked->items, n);
     if (!conn_has_room(c, BUDGET_REPLY, size)) {
         conn_starve(c, BUDGET_REPLY, size);
         return REQUEST_WAIT;
@@ -92,7 +92,8 @@ enum request_state batch_new(struct conn *c, struct request *asked, const struct
     }
     struct slice *own = (struct slice *)(b + 1), *items = own + n_users;
     uint64_t *hashes = (uint64_t *)(items + n);
-    char *text = (char *)(hashes + n);
+    uint64_t *excluded = hashes + n;
+    char *text = (char *)(excluded + asked->n_exclude);
     *b = (struct batch){.ops = ops, .owner = owner, .rq = *asked, .users = own, .n_users = n_users, .conn = c};
     b->loop = l;
     b->bytes = size;
@@ -101,6 +102,11 @@ enum request_state batch_new(struct conn *c, struct request *asked, const struct
     b->rq.version = (struct slice){NULL, 0}; /* it was looked at */
     b->rq.items = NULL;
     b->rq.line = NULL;
+    if (asked->n_exclude > 0) {
+        memcpy(excluded, asked->excluded, asked->n_exclude * sizeof *excluded);
+        b->rq.excluded = excluded;
+        b->rq.exclude = NULL;
+    }
     hold_candidates(l, b, asked, hashes, items, &text);
     for (size_t i = 0; i < n_users; i++) {
         own[i] = keep(&text, users[i]);

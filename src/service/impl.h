@@ -61,11 +61,10 @@ enum request_state request_change_pool(struct service_loop *l, struct conn *c, s
 /* ask_pools.c: finds the question's pools: rq->line, n and pool_version. ERR_POOL, ERR_POOL_VERSION, ERR_INVALID,
  * ERR_RANGE. */
 int request_find_pools(struct service_loop *l, struct request *rq, struct err *err);
-/* ask.c: those, or the items' hashes, in l->hashes. */
+/* ask.c: those, or the items' hashes, in l->hashes; and those of what it excludes, in l->excluded. */
 int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err);
-/* What must be hidden of unseen items beside what the user has seen: repeats, if blocks what l->blocked has, and what
- * other questions are about to send.
- * Returns how many it hid. */
+/* What must be hidden of unseen items beside what the user has seen: repeats, what it excludes, if blocks what
+ * l->blocked has, and what other questions are about to send. Returns how many it hid. */
 size_t request_hide(struct service_loop *l, const struct request *rq, const uint64_t *hashes, bool blocks, size_t from,
                     size_t n, uint8_t *unseen);
 

@@ -63,6 +63,9 @@ struct request {
     size_t n;
     const struct slice *pools; /* names: of a question, instead of items; of a change, the pool's own */
     size_t n_pools;
+    const struct slice *exclude; /* of a question: items that are not to be answered, whatever the user has seen */
+    size_t n_exclude;
+    const uint64_t *excluded;     /* the service's own: their hashes, ascending */
     struct slice version;         /* that the pools must have, as answers say it; data NULL: any */
     const struct pool_line *held; /* of a batch (batch.h), instead of the names: n_pools of them; NULL: none */
     const uint64_t *known;        /* and its items' hashes; NULL: they are to be made */

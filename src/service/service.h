@@ -58,7 +58,8 @@ struct service_loop {
     uv_timer_t deadline;
 
     /* Of the request at hand, until the next one. */
-    uint64_t *hashes;               /* ITEMS_MAX */
+    uint64_t *hashes; /* ITEMS_MAX */
+    uint64_t excluded[EXCLUDE_MAX];
     uint8_t *bits;                  /* of POOL_ITEMS_MAX items, and a byte more */
     const struct pool_table *pools; /* the newest that was seen; NULL: none was yet */
     struct pool_line line;

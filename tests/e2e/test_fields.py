@@ -40,6 +40,8 @@ def begin(server):
 # Each option with what may follow it, good first.
 OPTIONS = {
     "SESSION": ["s", "", LONG],
+    "EXCLUDE": [["1", "b"], ["2", "a", "b"], ["1", ""], ["1", LONG], ["0"], ["-1"], [""], ["one"], ["4"], ["1000", *["a"] * 1000],
+                ["1001", *["a"] * 1001], ["9223372036854775807"]],
     "REPLY": ["INDEXES", "bitmap", "", "all", LONG],
     "LIMIT": ["2", "0", "-1", "", "01", "1.5", "two", "9223372036854775807", "9223372036854775808", LONG],
     "DELIVER": [None],
@@ -51,7 +53,7 @@ OPTIONS = {
 
 
 def option(name, value):
-    return [name] if value is None else [name, value]
+    return [name] if value is None else [name, *value] if isinstance(value, list) else [name, value]
 
 
 def filter_words():
@@ -155,7 +157,7 @@ WRONG = {
     "integer": ["7", None, True, 1.5, [], {}, 0, -1, 101, 2 ** 63 - 1, 2 ** 63, -2 ** 63, 10 ** 30],
     "boolean": ["true", None, 0, 1, [], {}, False],
 }
-GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "item": "a", "ids": ["7", "9"], "pools": ["p"], "at": START - DAY,
+GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "item": "a", "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "at": START - DAY,
         "pool_version": VERSION, "session": "s", "reply": "indexes", "limit": 2, "deliver": True, "rename": "q"}
 BODIES = [[], "u", 7, None, True, 1.5]
 PATHS = ["/v1/unseen", "/v1/unseen:batch", "/v1/played", "/v1/delivered", "/v1/why", "/v1/block", "/v1/unblock",
@@ -256,8 +258,8 @@ METHODS = {  # by which fields each is good
     "Block": ("session", "ids"), "Unblock": ("session", "ids"), "PoolSet": ("pool", "items"), "PoolAdd": ("pool", "items"),
     "PoolRename": ("pool", "rename"), "PoolDrop": ("pool",), "PoolList": (), "PoolGet": ("pool",),
 }
-SAID = {**{name: [GOOD[name]] for name in GOOD if name not in ("users", "items", "ids", "pools")}, "users": ["u", "v"],
-        "items": ["a", "b"], "ids": ["7", "9"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "all": [1], "tag": [7],
+SAID = {**{name: [GOOD[name]] for name in GOOD if name not in ("users", "items", "ids", "exclude", "pools")}, "users": ["u", "v"],
+        "items": ["a", "b"], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "all": [1], "tag": [7],
         "from": [1], "count": [1], "hashes": ["12345678"], "seed": [FINGERPRINT]}
 STREAMS = {"FilterMany": "unary_stream", "PlayedStream": "stream_stream"}
 

@@ -219,7 +219,8 @@ static const struct row rows[] = {
      "-ERR HASHES has 9 bytes: expected a multiple of 8, the bytes of a hash\r\n", NULL},
     {"FILTER u HASHES\r\n", COUNT_ERROR("filter"), NULL},
     {"FILTER u REPLY BITMAP HASHES\r\n",
-     "-ERR unknown option 'HASHES' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or "
+     "-ERR unknown option 'HASHES' of FILTER: expected SESSION, EXCLUDE, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, "
+     "HASHES or "
      "ITEMS\r\n",
      NULL},
     {"SEED x\r\n", COUNT_ERROR("seed"), NULL},
@@ -228,7 +229,8 @@ static const struct row rows[] = {
     {"FILTER u LIMIT 1 ITEMS\r\n", "-ERR FILTER needs ITEMS and at least one item behind it\r\n", NULL},
     {"FILTER u LIMIT 1\r\n", "-ERR FILTER needs ITEMS and at least one item behind it\r\n", NULL},
     {"FILTER u DELIVER LIMIT\r\n",
-     "-ERR unknown option 'LIMIT' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or "
+     "-ERR unknown option 'LIMIT' of FILTER: expected SESSION, EXCLUDE, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, "
+     "HASHES or "
      "ITEMS\r\n",
      NULL},
     {"FILTER u REPLY FOO ITEMS a\r\n", "-ERR REPLY must be ITEMS, INDEXES or BITMAP, got 'FOO'\r\n", NULL},
@@ -259,7 +261,8 @@ static const struct row rows[] = {
     {"FILTER u SESSION '' ITEMS 7\r\n", "-ERR session is empty" ANY "\r\n", NULL},
     {"FILTER u SESSION\r\n", COUNT_ERROR("filter"), NULL},
     {"FILTER u REPLY BITMAP SESSION\r\n",
-     "-ERR unknown option 'SESSION' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or "
+     "-ERR unknown option 'SESSION' of FILTER: expected SESSION, EXCLUDE, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, "
+     "HASHES or "
      "ITEMS\r\n",
      NULL},
     {"WHY u 7 SESSION s\r\n", "*1\r\n$7\r\nblocked\r\n", "%1\r\n$7\r\nblocked\r\n,0\r\n"},

@@ -313,16 +313,18 @@ static void test_words(void **state)
     char words[FIELDS_TEXT], syntax[FIELDS_SYNTAX];
     assert_string_equal(fields_expected(OF_PLAYED, words), "user, items and at");
     assert_string_equal(fields_expected(OF_POOL_SET, words), "items");
-    assert_string_equal(fields_expected(OF_FILTER_MANY, words), "users, items, pools, pool_version, reply and limit");
+    assert_string_equal(fields_expected(OF_FILTER_MANY, words),
+                        "users, items, pools, pool_version, exclude, reply and limit");
     assert_string_equal(fields_words(OF_FILTER, words),
-                        "SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or ITEMS");
+                        "SESSION, EXCLUDE, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or ITEMS");
     assert_string_equal(fields_words(OF_WHY, words), "SESSION");
     assert_string_equal(fields_syntax(OF_WHY, syntax), "user item [SESSION id]");
     assert_string_equal(fields_syntax(OF_PLAYEDAT, syntax), "user unix_ms item [item ...]");
     assert_string_equal(fields_syntax(OF_UNBLOCK, syntax), "session [id ...]");
     assert_string_equal(fields_syntax(OF_POOL_LIST, syntax), "");
     assert_string_equal(fields_syntax(OF_FILTER, syntax),
-                        "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]|POOL "
+                        "user [SESSION id] [EXCLUDE n item ...] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS "
+                        "item [item ...]|POOL "
                         "name [POOL name ...] [VERSION v]|SEED fingerprint HASHES hashes");
 }
 

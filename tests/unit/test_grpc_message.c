@@ -162,8 +162,8 @@ static void test_good(void **state)
         {"Filter", "0a01755a03414243", "filter u [ABC] hashes=0 bitmap"},
         {"Filter", "0a01755a0851525354555657585a003a005a086162636465666768", "filter u [abcdefgh] hashes=1 bitmap"},
         {"Filter", "0a01751201615a006200", "filter u [a] bitmap"},
-        /* Unknown fields of every type: 13 to 15, and 2^29 - 1. */
-        {"Filter", "68017100010203040506077a030a0b0c6d00010203faffffff0f000a0175120161", "filter u [a] bitmap"},
+        /* Unknown fields of every type: 15 to 17, and 2^29 - 1. */
+        {"Filter", "800101890100010203040506077a030a0b0c850100010203faffffff0f000a0175120161", "filter u [a] bitmap"},
         {"Played", "0a01752205070707070712016128013201ff", "played u [a]"},
     };
     struct buf text = {0};
@@ -207,7 +207,7 @@ static void test_bad(void **state)
         {"Filter", "a301", "field 20: is a group, which proto3 does not have"},
         {"Filter", "0e", "user (field 1): has wire type 6, which there is not"},
         {"Filter", "09010203", "user (field 1): is 8 bytes long, and the message ends after 3 of them"},
-        {"Filter", "6d0102", "field 13: is 4 bytes long, and the message ends after 2 of them"},
+        {"Filter", "85010102", "field 16: is 4 bytes long, and the message ends after 2 of them"},
         /* Types. */
         {"Filter", "0801", "user (field 1): has wire type 0, expected 2"},
         {"Filter", "1001", "items (field 2): has wire type 0, expected 2"},
@@ -341,6 +341,25 @@ static void test_too_many_users(void **state)
     assert_int_equal(m.asked.rq.n, 1);
     assert_ptr_equal(m.asked.users, room + ITEMS_MAX);
     assert_null(room[1].data);
+    assert_non_null(room[ITEMS_MAX + BATCH_USERS_MAX - 1].data);
+    assert_null(room[ITEMS_MAX + BATCH_USERS_MAX].data);
+}
+
+/* And of what is left out, behind these. */
+static void test_too_many_excluded(void **state)
+{
+    (void)state;
+    static struct slice room[FIELDS_SLICES + 1];
+    buf_clear(&bytes);
+    wire_put_item(&bytes, 2, slice_str("a"));
+    for (size_t i = 0; i < EXCLUDE_MAX + 1; i++) {
+        wire_put_item(&bytes, 13, slice_str("x"));
+    }
+    struct message m;
+    struct err err;
+    assert_int_equal(message_read(method_of("Filter"), buf_slice(&bytes), room, &m, &err), 0);
+    assert_int_equal(m.asked.rq.n_exclude, EXCLUDE_MAX + 1);
+    assert_ptr_equal(m.asked.rq.exclude, room + ITEMS_MAX + BATCH_USERS_MAX);
     assert_non_null(room[FIELDS_SLICES - 1].data);
     assert_null(room[FIELDS_SLICES].data);
 }
@@ -487,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_other_replies),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_too_many_users),
+        cmocka_unit_test(test_too_many_excluded),
         cmocka_unit_test(test_replies_of_many),
     };
     return cmocka_run_group_tests(tests, NULL, release);
