@@ -2,6 +2,7 @@
 # a page says is in the .md file of its name, and common.md has what pages of subcommands share.
 subcommand_pages = \
 	man/unseen-account.1 \
+	man/unseen-archive.1 \
 	man/unseen-backup.1 \
 	man/unseen-bench.1 \
 	man/unseen-check-config.1 \
@@ -23,6 +24,7 @@ subcommand_pages = \
 	man/unseen-rados.1 \
 	man/unseen-rejoin.1 \
 	man/unseen-replica.1 \
+	man/unseen-restore.1 \
 	man/unseen-serve.1 \
 	man/unseen-size.1 \
 	man/unseen-user.1 \

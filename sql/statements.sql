@@ -123,7 +123,7 @@ UPDATE feed_consumers SET lost = 0, left_out = 0 WHERE name = ?1;
 -- :feed_consumer_delete
 DELETE FROM feed_consumers WHERE name = ?1;
 -- :feed_remotes_delete
-DELETE FROM feed_consumers WHERE name GLOB 'replica:*' OR name = 'front';
+DELETE FROM feed_consumers WHERE name GLOB 'replica:*' OR name = 'front' OR name = 'archive';
 -- Before what waits is dropped.
 -- :feed_lose_all
 UPDATE feed_consumers SET lost = ?1 WHERE lost = 0;

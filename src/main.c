@@ -21,6 +21,8 @@ static const struct cli_command commands[] = {
     {"check", cli_check, "read the data folder through and list what is damaged"},
     {"clock", cli_clock, "show what is believed of the clock, or accept it"},
     {"backup", cli_backup, "copy the data folder while it is served"},
+    {"archive", cli_archive, "show and check the archive elsewhere"},
+    {"restore", cli_restore, "make a data folder from an archive"},
     {"clone", cli_clone, "make a replica of a running primary"},
     {"rejoin", cli_rejoin, "bring an old primary back as a replica"},
     {"replica", cli_replica, "show who follows whom, and how far behind"},

@@ -17,6 +17,8 @@ struct cli_command {
     const char *summary;
 };
 
+int cli_archive(int argc, char **argv);
+int cli_restore(int argc, char **argv);
 int cli_account(int argc, char **argv);
 int cli_serve(int argc, char **argv);
 int cli_import(int argc, char **argv);

@@ -135,6 +135,15 @@ libunseen_a_SOURCES += \
 	src/cli/bench/zipf.h
 
 libunseen_a_SOURCES += \
+	src/cli/archive/archive.c \
+	src/cli/archive/archive_depot.c \
+	src/cli/archive/archive_depot.h \
+	src/cli/archive/restore.c \
+	src/cli/archive/restore_apply.c \
+	src/cli/archive/restore_forgets.c \
+	src/cli/archive/restore_impl.h
+
+libunseen_a_SOURCES += \
 	src/cli/replica/clone.c \
 	src/cli/replica/clone_copy.c \
 	src/cli/replica/clone_copy.h \

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 
 #include "base/log.h"
+#include "config/archive.h"
 #include "config/front.h"
 #include "config/kafka.h"
 #include "config/registry.h"
@@ -474,5 +475,6 @@ int config_validate(const struct config *cfg, struct err *err)
     code = code < 0 ? code : config_validate_registry(cfg, err);
     code = code < 0 ? code : config_validate_replica(cfg, err);
     code = code < 0 ? code : config_validate_front(cfg, err);
+    code = code < 0 ? code : config_validate_archive(cfg, err);
     return code < 0 ? code : validate_legacy(cfg, err);
 }

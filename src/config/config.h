@@ -184,6 +184,11 @@ struct config {
     int64_t replica_hedge;      /* 0 no, 1 yes */
     int64_t feed_max;           /* bytes that may wait for a replica, or the front */
 
+    /* Where what is recorded is kept elsewhere; section [archive]. */
+    char archive_url[CONFIG_TEXT]; /* file:///path; "": nowhere */
+    int64_t archive_every_ms, archive_keep_ms, archive_rounds_ms;
+    int64_t archive_rate; /* bytes a second of a round that is not spread over a day; 0: no limit */
+
     /* The second tier in a Redis; section [front]. */
     char front_redis[CONFIG_TEXT];    /* [tls://]host:port, or unix:/path; "": none */
     char front_sentinel[CONFIG_LIST]; /* as legacy_sentinel; "": none */

@@ -1,5 +1,7 @@
 libunseen_a_SOURCES += \
 	src/config/address.c \
+	src/config/archive.c \
+	src/config/archive.h \
 	src/config/backup_at.c \
 	src/config/backup_root.c \
 	src/config/config.c \
@@ -11,6 +13,7 @@ libunseen_a_SOURCES += \
 	src/config/kafka.h \
 	src/config/live.c \
 	src/config/options.c \
+	src/config/options_archive.inc \
 	src/config/options_edges.inc \
 	src/config/options_front.inc \
 	src/config/options_kafka.inc \

@@ -413,9 +413,10 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "1GiB",
         .change = CHANGE_LIVE,
-        .help = "Bytes of what was recorded that may wait for a replica, or for the front; one that falls further "
-                "behind is lost: a replica must be cloned anew, and the front is brought in anew by itself.",
+        .help = "Bytes of what was recorded that may wait for a replica, the front or the archive; one that falls "
+                "further behind is lost: a replica must be cloned anew, the others are brought in anew by themselves.",
     },
+#include "config/options_archive.inc"
 #include "config/options_front.inc"
 #include "config/options_kafka.inc"
 #include "config/options_legacy.inc"
@@ -426,7 +427,7 @@ const struct config_option config_options[] = {
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
-const char *const config_sections[] = {"front", "kafka", "legacy", "registry", "replica", NULL};
+const char *const config_sections[] = {"archive", "front", "kafka", "legacy", "registry", "replica", NULL};
 
 const char *config_section(const char *option)
 {

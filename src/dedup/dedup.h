@@ -27,6 +27,7 @@ enum {
 };
 
 struct kafka;
+struct archive;
 struct front;
 struct replica;
 struct role;
@@ -55,6 +56,7 @@ struct dedup {
     struct role *role;                 /* dedup/role.h; NULL: this node takes writes */
     struct replica *replica;           /* src/replica/; NULL where the store keeps no feed */
     struct front *front;               /* src/front/; NULL: there is none */
+    struct archive *archive;           /* src/archive/; NULL: there is none */
     struct tier *tier;                 /* dedup/tier.h; NULL: there is no second one */
 };
 

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "archive/archive.h"
 #include "base/calendar.h"
 #include "base/log.h"
 #include "front/front.h"
@@ -401,6 +402,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     registry_figures_each(m->registry, add_figure, out);
     replica_figures_each(m->dedup, add_figure, out);
     front_figures_each(m->dedup, add_figure, out);
+    archive_figures_each(m->dedup, add_figure, out);
     lease_figures_each(m->lease, add_figure, out);
     add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "archive/archive.h"
 #include "base/clock.h"
 #include "base/hide.h"
 #include "base/log.h"
@@ -68,6 +69,7 @@ static json_t *figures(const struct http_request *rq)
         registry_figures_each(rq->dedup->registry, add_figure, all);
         replica_figures_each(rq->dedup, add_figure, all);
         front_figures_each(rq->dedup, add_figure, all);
+        archive_figures_each(rq->dedup, add_figure, all);
         lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
         hedge_figures_each(&rq->pool->service->hedge, rq->dedup, add_figure, all);
@@ -114,6 +116,22 @@ static json_t *mirror(const struct http_request *rq)
                      "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit, "behind_ms",
                      (json_int_t)s.queue.behind_ms, "broken_since", (json_int_t)s.queue.lost_ms, "left_out",
                      (json_int_t)s.queue.left_out);
+}
+
+/* null where there is none. */
+static json_t *archive(const struct http_request *rq)
+{
+    struct archive_status s;
+    if (rq->dedup == NULL || rq->dedup->archive == NULL) {
+        return json_null();
+    }
+    archive_look(rq->dedup, &s);
+    return json_pack("{s:s, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "state",
+                     archive_doing_name(s.doing), "cause", text_of(s.cause), "url", text_of(s.url), "restorable",
+                     s.restorable, "since", (json_int_t)s.since_ms, "archived_at", (json_int_t)s.archived_ms, "waiting",
+                     (json_int_t)s.queue.events, "waiting_bytes", (json_int_t)s.queue.bytes, "behind_ms",
+                     (json_int_t)s.queue.behind_ms, "lost_since", (json_int_t)s.queue.lost_ms, "round",
+                     (json_int_t)s.round, "part", s.part, "rounded_at", (json_int_t)s.rounded_ms);
 }
 
 static json_t *named_differences(const struct http_request *rq, const struct front_status *s)
@@ -381,15 +399,15 @@ enum http_outcome get_status(struct http_request *rq)
     json_write(
         &rq->out,
         json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                  "s:o, s:o, s:o, s:o, s:o, s:o}",
+                  "s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                   "version", UNSEEN_VERSION, "node", node_of(rq), "slow", slow(rq), "today", today(rq->http, &now),
                   "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->pool->started_wall_ms, "ready",
                   health.ready, "trouble", health.cause, "degraded", health.degraded, "clients",
                   (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
                   (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
                   "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures",
-                  figures(rq), "migration", migration(rq), "mirror", mirror(rq), "front", front(rq), "feed", feed(rq),
-                  "replication", replication(rq), "kafka", kafka(rq), "tls_certificate_expires", certificate(rq),
-                  "warnings", warnings(rq)));
+                  figures(rq), "migration", migration(rq), "mirror", mirror(rq), "front", front(rq), "archive",
+                  archive(rq), "feed", feed(rq), "replication", replication(rq), "kafka", kafka(rq),
+                  "tls_certificate_expires", certificate(rq), "warnings", warnings(rq)));
     return HTTP_DONE;
 }

@@ -26,6 +26,14 @@ int clone_mark_check(struct store *store, const char *folder, struct err *err)
     if (store->node == NULL || store->positions == NULL) {
         return 0;
     }
+    if (store->positions->find(store, slice_str(RESTORE_TO), &next) == 1 &&
+        (store->positions->find(store, slice_str(RESTORE_ENDED), &next) == 0 || next != 1)) {
+        return err_set(
+            err, ERR_INVALID,
+            "the restore into the data folder %s has not ended: run the same unseen restore again, it goes on "
+            "where it was",
+            folder);
+    }
     store->node->get(store, &node);
     if (node.role != NODE_REPLICA ||
         store->positions->find(store, slice_str(clone_mark_name(node.leader, name)), &next) == 0 ||

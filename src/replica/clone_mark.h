@@ -7,8 +7,16 @@
 
 #include "store/store.h"
 
-#define CLONE_MARK_PREFIX "clone:"      /* then the node, 16 hex digits */
-#define CLONE_FEED_PREFIX "feed:"       /* then node and run, split by a colon: up to where that feed is applied here */
+#define CLONE_MARK_PREFIX "clone:" /* then the node, 16 hex digits */
+#define CLONE_FEED_PREFIX "feed:"  /* then node and run, split by a colon: up to where that feed is applied here */
+/* Of a folder that unseen restore makes: positions, too. */
+#define RESTORE_NODE "restore:node"     /* the node whose objects it is made of, */
+#define RESTORE_ROUND "restore:round"   /* from which round, */
+#define RESTORE_TO "restore:to"         /* and up to which event */
+#define RESTORE_PARTS "restore:parts"   /* so many parts of the round are in it */
+#define RESTORE_EVENTS "restore:events" /* all events up to there are */
+#define RESTORE_ENDED "restore:ended"   /* 1: it is whole */
+
 #define CLONE_FOLLOWED "clone:followed" /* a position, too: the node whose feed was applied last */
 
 enum { CLONE_MARK_TEXT = 48 };
@@ -17,7 +25,7 @@ enum { CLONE_MARK_TEXT = 48 };
 const char *clone_mark_name(uint64_t node, char out[CLONE_MARK_TEXT]);
 const char *clone_feed_name(uint64_t node, uint64_t run, char out[CLONE_MARK_TEXT]);
 
-/* 0; ERR_INVALID: a clone into this folder was begun and not ended, and the text says how to go on. */
+/* 0; ERR_INVALID: a clone or a restore into this folder was begun and not ended, and the text says how to go on. */
 int clone_mark_check(struct store *store, const char *folder, struct err *err);
 
 #endif

@@ -93,6 +93,7 @@ command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;                 
 command_fn cmd_backup;                                                                   /* cmd_backup.c */
 command_fn cmd_load;                                                                     /* cmd_load.c */
 command_fn cmd_feed;                                                                     /* cmd_feed.c */
+command_fn cmd_archive, cmd_archive_forget_now;                                          /* cmd_archive.c */
 command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;                            /* cmd_front.c */
 command_fn cmd_memory_doctor, cmd_memory_stats, cmd_memory_usage;                        /* cmd_memory.c */
 command_fn cmd_kafka;                                                                    /* cmd_kafka.c */

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "archive/archive.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -243,6 +244,19 @@ static void add_front(struct buf *out, const struct resp_client *s)
     }
 }
 
+static void add_archive(struct buf *out, const struct resp_client *s)
+{
+    struct archive_status status;
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL) {
+        archive_look(dedup, &status);
+        info_add_text(out, "archive_state", archive_doing_name(status.doing));
+        info_add_text(out, "archive_cause", status.cause);
+        info_add_text(out, "archive_url", status.url);
+        archive_figures_each(dedup, add_stat, out);
+    }
+}
+
 static void add_registry(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
@@ -362,6 +376,7 @@ static const struct section {
     {"migration", "Migration", add_migration, false}, /* from another Redis, */
     {"mirror", "Mirror", add_mirror, false},          /* and back to it */
     {"front", "Front", add_front, false},
+    {"archive", "Archive", add_archive, false},
     {"read_through", "Readthrough", add_read_through, false},
     {"kafka", "Kafka", add_kafka, false},
     {"registry", "Registry", add_registry, false},

@@ -2,6 +2,7 @@ libunseen_a_SOURCES += \
 	src/resp/args.c \
 	src/resp/args.h \
 	src/resp/cmd_admin.c \
+	src/resp/cmd_archive.c \
 	src/resp/cmd_ask.c \
 	src/resp/cmd_backup.c \
 	src/resp/cmd_client.c \

@@ -87,6 +87,14 @@ static const struct command debug_subs[] = {
     {0},
 };
 
+static const struct command archive_subs[] = {
+    {"forgetnow", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_archive_forget_now, NULL, "unseen", "",
+     "Archives all users anew, and then deletes there what is older; answers at once."},
+    {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_archive, NULL, "unseen", "",
+     "How the archive is, as ARCHIVE alone."},
+    {0},
+};
+
 static const struct command front_subs[] = {
     {"rebuild", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_front_rebuild, NULL, "unseen", "",
      "Removes what stands in the front's Redis, and brings all users in anew; answers at once."},
@@ -219,6 +227,8 @@ static const struct command slowlog_subs[] = {
 
 const struct command command_table[] = {
     {"acl", -2, ROLE_ACCOUNT, CMD_LOADING, 0, NULL, acl_subs, "server", "subcommand", "About accounts."},
+    {"archive", -1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_archive, archive_subs, "unseen", "",
+     "How the archive elsewhere is, and what waits for it."},
     {"auth", -2, ROLE_ANYBODY, CMD_LOADING | CMD_FAST, 0, cmd_auth, NULL, "connection", "[account] password",
      "Says who asks, and the password."},
     {"backup", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_backup, NULL, "unseen", "folder",

@@ -29,7 +29,8 @@ void feed_state_of(struct store *s, const char *consumer, struct feed_state *out
 
 bool feed_is_remote(const char *consumer)
 {
-    return strncmp(consumer, FEED_REMOTE, strlen(FEED_REMOTE)) == 0 || strcmp(consumer, FEED_FRONT) == 0;
+    return strncmp(consumer, FEED_REMOTE, strlen(FEED_REMOTE)) == 0 || strcmp(consumer, FEED_FRONT) == 0 ||
+           strcmp(consumer, FEED_ARCHIVE) == 0;
 }
 
 enum feed_fit feed_fits(struct store *s, const char *consumer, uint64_t node, uint64_t run, uint64_t seq)

@@ -9,9 +9,9 @@
  *
  * A consumer is remembered from the first event that is kept for it. It has to listen in each run before anything is
  * recorded, as the mirror does (src/legacy/mirror.h). A remote one, whose name begins with FEED_REMOTE or is
- * FEED_FRONT, is on another machine: it is enlisted once, and from then on the store listens in its place, in each run
- * and in whatever program opens the folder, up to feed_max. What a remote consumer has done is kept for FEED_HOLD_MS
- * more, as far as half of feed_max goes: it may go back to an older state.
+ * FEED_FRONT or FEED_ARCHIVE, is on another machine: it is enlisted once, and from then on the store listens in its
+ * place, in each run and in whatever program opens the folder, up to feed_max. What a remote consumer has done is kept
+ * for FEED_HOLD_MS more, as far as half of feed_max goes: it may go back to an older state.
  */
 #ifndef UNSEEN_STORE_FEED_H
 #define UNSEEN_STORE_FEED_H
@@ -28,6 +28,7 @@ enum {
 };
 #define FEED_REMOTE "replica:" /* then the node, 16 hex digits */
 #define FEED_FRONT "front"     /* a remote one, too: the second tier in a Redis (src/front/) */
+#define FEED_ARCHIVE "archive" /* and so is this: the archive in a folder or bucket (src/archive/) */
 
 enum feed_kind {
     FEED_PLAY = STORE_PLAY,

@@ -72,7 +72,7 @@ def pause(seconds, why):
     time.sleep(seconds)
 
 
-SECTIONS = ("legacy_", "kafka_", "registry_", "replica_", "front_")
+SECTIONS = ("archive_", "legacy_", "kafka_", "registry_", "replica_", "front_")
 
 
 def is_late(error):

@@ -472,8 +472,9 @@ def served_names(server):
     return names
 
 
-def test_dashboard_and_alerts_use_what_is_served(make_server):
-    served = served_names(make_server(http="127.0.0.1:0", front_redis="127.0.0.1:1"))  # where nobody listens
+def test_dashboard_and_alerts_use_what_is_served(make_server, folder):
+    served = served_names(make_server(http="127.0.0.1:0", front_redis="127.0.0.1:1",  # where nobody listens
+                                      archive_url=f"file://{folder}/archive"))
     dashboard = json.loads(DASHBOARD.read_text())
     panels = [p for p in dashboard["panels"] if p["type"] != "row"]
     assert len({p["id"] for p in dashboard["panels"]}) == len(dashboard["panels"])

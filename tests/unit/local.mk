@@ -51,6 +51,7 @@ unit_tests += \
 	tests/unit/test_late \
 	tests/unit/test_accounts \
 	tests/unit/test_ack \
+	tests/unit/test_archive \
 	tests/unit/test_ask_hedge \
 	tests/unit/test_asker \
 	tests/unit/test_away \

@@ -87,6 +87,49 @@ int store_wait_clock(struct store *s, bool set_back, struct err *err)
     return wait(&w, &change.call.err, err);
 }
 
+static void rest_busy(int tries)
+{
+    if (tries > 0) {
+        nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_MS * 1000 * 1000}, NULL);
+    }
+}
+
+int store_wait_record(struct store *s, struct store_batch *batch, struct err *err)
+{
+    int rc = ERR_BUSY;
+    for (int i = 0; rc == ERR_BUSY && i < BUSY_TRIES; i++) {
+        struct waiting w = WAITING;
+        batch->err = (struct err){0};
+        batch->done = on_batch;
+        batch->owner = &w;
+        rest_busy(i);
+        s->ops->record(s, batch);
+        rc = wait(&w, &batch->err, err);
+    }
+    return rc;
+}
+
+static void on_forget(struct store_forget *forget)
+{
+    end(forget->owner);
+}
+
+int store_wait_forget(struct store *s, struct store_forget *forget, struct err *err)
+{
+    int rc = ERR_BUSY;
+    const struct store_forget before = *forget;
+    for (int i = 0; rc == ERR_BUSY && i < BUSY_TRIES; i++) {
+        struct waiting w = WAITING;
+        *forget = before;
+        forget->done = on_forget;
+        forget->owner = &w;
+        rest_busy(i);
+        s->ops->forget(s, forget);
+        rc = wait(&w, &forget->err, err);
+    }
+    return rc;
+}
+
 int store_wait_import(struct store *s, const struct slice *snapshots, size_t n, uint8_t *verdicts, struct err *err)
 {
     int rc = ERR_BUSY;
@@ -95,9 +138,7 @@ int store_wait_import(struct store *s, const struct slice *snapshots, size_t n, 
         struct store_import import = {.snapshots = snapshots, .n = n, .verdicts = verdicts};
         import.call.done = on_call;
         import.call.owner = &w;
-        if (i > 0) {
-            nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_MS * 1000 * 1000}, NULL);
-        }
+        rest_busy(i);
         s->ops->import(s, &import);
         rc = wait(&w, &import.call.err, err);
     }

@@ -60,7 +60,8 @@ static int malformed(const struct clone_copy *c, const char *what, struct err *e
 
 static bool is_own(struct slice source)
 {
-    static const char *const prefixes[] = {CLONE_FEED_PREFIX, CLONE_MARK_PREFIX, "promoted:", "peer:"};
+    static const char *const prefixes[] = {
+        CLONE_FEED_PREFIX, CLONE_MARK_PREFIX, "promoted:", "peer:", "archive:", "restore:"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t len = strlen(prefixes[i]);
         if (source.len >= len && memcmp(source.data, prefixes[i], len) == 0) {

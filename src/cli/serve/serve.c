@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "archive/archive.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -304,6 +305,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     if (rc == 0 && !config->front_only && (rc = front_start(dedup, &dedup->front, err)) == 0 && dedup->front != NULL) {
         dedup->tier = front_tier(dedup->front);
     }
+    if (rc == 0 && !config->front_only) {
+        rc = archive_start(dedup, &dedup->archive, err);
+    }
     if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
@@ -397,6 +401,7 @@ static int serve(struct serve_config *config, struct err *err)
     server_stop(server);
     lease_stop(dedup.lease); /* nothing is written here any more: another one may at once */
     front_stop(dedup.front);
+    archive_stop(dedup.archive);
     replica_stop(dedup.replica);
     pools_stop(dedup.pools);
     legacy_stop(dedup.legacy);
@@ -418,6 +423,7 @@ static int serve(struct serve_config *config, struct err *err)
     pools_free(dedup.pools);
     legacy_free(dedup.legacy);
     front_free(dedup.front);
+    archive_free(dedup.archive);
     replica_free(dedup.replica);
     role_free(dedup.role);
     if (rc == 0) {

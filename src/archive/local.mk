@@ -1,0 +1,21 @@
+# what was recorded, kept elsewhere: objects in a folder or a bucket, written once
+libunseen_a_SOURCES += \
+	src/archive/archive.c \
+	src/archive/archive.h \
+	src/archive/archive_impl.h \
+	src/archive/begin.c \
+	src/archive/catalog.c \
+	src/archive/catalog.h \
+	src/archive/depot.c \
+	src/archive/depot.h \
+	src/archive/depot_file.c \
+	src/archive/figures.c \
+	src/archive/moment.c \
+	src/archive/moment.h \
+	src/archive/object.c \
+	src/archive/object.h \
+	src/archive/round.c \
+	src/archive/round_end.c \
+	src/archive/round_end.h \
+	src/archive/segment.c \
+	src/archive/sweep.c

@@ -1,0 +1,561 @@
+"""The archive: what was recorded streams to a folder elsewhere; the data folder burns, and is made again from that."""
+import contextlib
+import ctypes
+import itertools
+import json
+import random
+import shutil
+import threading
+import urllib.request
+
+import pytest
+
+from conftest import HOUR, PATIENCE, Server, http_url, run, until
+from resp import Closed
+
+EVERY = 10000
+
+
+@pytest.fixture
+def url(folder):
+    return f"file://{folder}/archive"
+
+
+@pytest.fixture
+def make(make_server, url):
+    def start(**options):
+        return make_server(archive_url=url, archive_rate="0", **options)
+
+    return start
+
+
+def fields(c):
+    reply = c.command("ARCHIVE")
+    return {k.decode(): v.decode() if isinstance(v, bytes) else v for k, v in zip(reply[::2], reply[1::2])}
+
+
+def settle(server):
+    """All that was acknowledged is there, and a round has ended."""
+    server.advance(EVERY)
+    with server.client() as c:
+        def settled():
+            now = fields(c)
+            return now["state"] == "in step" and now["waiting"] == 0 and now["round"] == 0 and now
+        return until(settled, lambda: f"{fields(c)}\n{server.log()}")
+
+
+def restore(url, target, clock, *args, **kwargs):
+    return run("restore", "--from", url, "--data", target / "data", "--test-clock", clock, *args, **kwargs)
+
+
+def serve(target, clock, **options):
+    return Server(target, clock=clock, **options)
+
+
+def restored(url, folder, clock, *args, name="restored"):
+    """A server on a folder that was made from the archive."""
+    target = folder / name
+    target.mkdir()
+    restore(url, target, clock, *args)
+    report = json.loads(run("check", "--json", "--data", target / "data").stdout)
+    assert report["problems"] == []
+    return serve(target, clock)
+
+
+def seen(server, user, *items):
+    with server.client() as c:
+        return c.command("SEEN", user, *items)
+
+
+def test_a_burnt_machine(make, url, folder):
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "u1", "a", "b")
+        c.command("DELIVERED", "u1", "d1", "d2")
+        c.command("PLAYED", "u2", "a")
+        c.command("POOL", "SET", "hot", "p1", "p2")
+    first = settle(server)
+    assert first["restorable"] == 1 and first["rounds"] == 1
+    with server.client() as c:
+        c.command("PLAYED", "u1", "c")
+        c.command("PLAYED", "u3", "x")
+        c.command("FORGET", "u2")
+        c.command("FORGET", "u1", "b")
+        c.command("POOL", "ADD", "hot", "p3")
+    settle(server)
+    server.kill()
+    shutil.rmtree(server.data)
+    again = restored(url, folder, server.clock)
+    try:
+        assert seen(again, "u1", "a", "b", "c", "d1", "d2", "z") == [1, 0, 1, 1, 1, 0]
+        assert seen(again, "u2", "a") == [0]
+        assert seen(again, "u3", "x") == [1]
+        with again.client() as c:
+            assert c.command("FILTER", "u9", "POOL", "hot") == [b"p1", b"p2", b"p3"]
+    finally:
+        again.stop()
+
+
+# --- models ---
+
+
+class Model:
+    """What each user has seen, and who was forgotten when: the last word counts."""
+
+    def __init__(self):
+        self.users = {}
+        self.moments = []  # (clock, users then)
+        self.forgotten = []  # (clock, user)
+
+    def step(self, rng, c, clock):
+        user = f"u{rng.randrange(12)}"
+        item = f"i{rng.randrange(40)}"
+        items = self.users.setdefault(user, set())
+        what = rng.choices(["play", "deliver", "unsee", "forget"], [8, 2, 2, 1])[0]
+        if what == "play":
+            c.command("PLAYED", user, item, item + "x")
+            items |= {item, item + "x"}
+        elif what == "deliver":
+            c.command("DELIVERED", user, "d" + item)
+            items.add("d" + item)
+        elif what == "unsee":
+            c.command("FORGET", user, item)
+            items.discard(item)
+        else:
+            c.command("FORGET", user)
+            items.clear()
+            self.forgotten.append((clock, user))
+
+    def mark(self, clock):
+        self.moments.append((clock, {user: set(items) for user, items in self.users.items()}))
+
+    def at(self, i, undo=False):
+        clock, users = self.moments[i]
+        later = () if undo else {user for when, user in self.forgotten if when > clock}
+        return {user: set() if user in later else items for user, items in users.items()}
+
+
+ALL = [f"{before}i{n}{behind}" for n in range(40) for before, behind in (("", ""), ("", "x"), ("d", ""))]
+
+
+def differences(server, users):
+    with server.client() as c:
+        out = []
+        for user, items in users.items():
+            answer = c.command("SEEN", user, *ALL)
+            out += [(user, item, flag) for item, flag in zip(ALL, answer) if bool(flag) != (item in items)]
+        return out
+
+
+def course(rng, server, model, steps):
+    """Moments between which the clock moves, while the ring turns, rounds begin and the server is killed."""
+    for _ in range(steps):
+        with server.client() as c:
+            for _ in range(rng.randrange(1, 12)):
+                model.step(rng, c, server.clock)
+            chance = rng.random()
+            if chance < 0.15:
+                c.command("RING", "FLUSH")
+        model.mark(server.clock)
+        server.advance(rng.choice([1000, 4000, EVERY, 3 * EVERY]))
+        if rng.random() < 0.15:
+            server.kill()
+            server.start()
+    settle(server)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_moments_against_the_model(make, url, folder, seed):
+    rng = random.Random(seed)
+    model = Model()
+    server = make(slot_length="15min", archive_rounds="1h")
+    settle(server)
+    course(rng, server, model, 25)
+    server.advance(HOUR)  # a second round, spread over a day
+    course(rng, server, model, 10)
+    server.kill()
+    shutil.rmtree(server.data)
+    for n, i in enumerate(sorted(rng.sample(range(len(model.moments)), 4)) + [len(model.moments) - 1]):
+        undo = rng.random() < 0.3
+        again = restored(url, folder, server.clock, "--at", str(model.moments[i][0]),
+                         *(["--undo-forgets"] if undo else []), name=f"moment{n}")
+        try:
+            assert differences(again, model.at(i, undo)) == []
+        finally:
+            again.stop()
+
+
+# --- what goes wrong ---
+
+
+def burn(server):
+    server.kill()
+    shutil.rmtree(server.data)
+
+
+def objects(folder, kind):
+    return sorted(path for path in (folder / "archive").glob(f"*/{kind}/**/*") if path.is_file())
+
+
+def test_under_load(make, url, folder):
+    """Threads record while the clock moves; the machine burns at a drawn moment. Whatever was acknowledged before a
+    moment up to which the archive says that it has all is there again."""
+    server = make(slot_length="15min")
+    settle(server)
+    said, stop = [], threading.Event()
+
+    def record(n):
+        rng = random.Random(n)
+        with server.client() as c, contextlib.suppress(Closed, OSError):
+            for i in itertools.count():
+                if stop.is_set():
+                    return
+                user = f"w{n}u{rng.randrange(50)}"
+                c.command("PLAYED", user, f"p{i}")
+                said.append((user, f"p{i}"))
+
+    threads = [threading.Thread(target=record, args=(n,)) for n in range(3)]
+    for t in threads:
+        t.start()
+    with server.client() as c:
+        for _ in range(random.Random(5).randrange(4, 9)):
+            sure = len(said)
+            server.advance(EVERY)
+            until(lambda: fields(c)["archived_at"] >= server.clock, server.log)
+        until(lambda: len(said) > sure, server.log)
+    burn(server)
+    stop.set()
+    for t in threads:
+        t.join()
+    assert sure > 0
+    again = restored(url, folder, server.clock)
+    try:
+        users = {}
+        for user, item in said[:sure]:
+            users.setdefault(user, []).append(item)
+        for user, items in users.items():
+            assert seen(again, user, *items) == [1] * len(items)
+    finally:
+        again.stop()
+
+
+def test_what_a_kill_leaves(make, url, folder):
+    """A temporary file, written in part or linked already, is no object, and goes with the next start."""
+    server = make()
+    settle(server)
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    settle(server)
+    server.kill()
+    last = objects(folder, "seg")[-1]
+    (last.parent / ".part-1-1").write_bytes(last.read_bytes()[:50])
+    (last.parent / ".part-1-2").hardlink_to(last)
+    assert run("archive", "--verify", "--from", url).returncode == 0
+    server.start()
+    settle(server)
+    assert not list((folder / "archive").glob("**/.part-*"))
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        assert seen(again, "u", "a") == [1]
+    finally:
+        again.stop()
+
+
+def test_a_folder_that_went_back(make, url, folder):
+    """It is another node from now on, with a round of its own; both can be restored."""
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    settle(server)
+    server.stop()
+    shutil.copytree(server.data, folder / "old")
+    server.start()
+    with server.client() as c:
+        c.command("PLAYED", "u", "b")
+    settle(server)
+    server.stop()
+    shutil.rmtree(server.data)
+    shutil.copytree(folder / "old", server.data)
+    server.start()
+    with server.client() as c:
+        c.command("PLAYED", "u", "c")
+    now = settle(server)
+    assert "from now on it is another node" in server.log()
+    nodes = {row["node"] for row in json.loads(run("archive", "--list", "--from", url, "--json").stdout)}
+    assert len(nodes) == 2 and now["node"] in nodes
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        assert seen(again, "u", "a", "b", "c") == [1, 0, 1]
+    finally:
+        again.stop()
+    other = restored(url, folder, server.clock, "--node", (nodes - {now["node"]}).pop(), name="other")
+    try:
+        assert seen(other, "u", "a", "b", "c") == [1, 1, 0]
+    finally:
+        other.stop()
+
+
+def test_lost(make, url, folder):
+    """The folder is away until more was recorded than feed_max keeps: it waits, recording goes on, and afterwards all
+    users are brought in anew."""
+    server = make(feed_max="1MiB")
+    settle(server)
+    (folder / "archive").rename(folder / "away")
+    (folder / "archive").write_text("no folder")
+    with server.client() as c:
+        for i in range(20):
+            c.command("PLAYED", f"u{i}", *[f"{i}-{n}-{'x' * 200}" for n in range(300)])
+        server.advance(EVERY)
+        until(lambda: fields(c)["state"] == "waiting", server.log)
+        assert "is no folder" in fields(c)["cause"] or "Not a directory" in fields(c)["cause"]
+        until(lambda: fields(c)["lost_since"] != 0, server.log)
+        assert fields(c)["restorable"] == 0
+    (folder / "archive").unlink()
+    (folder / "away").rename(folder / "archive")
+    for _ in range(3):
+        server.advance(10 * EVERY)
+    now = settle(server)
+    assert now["lost_since"] == 0 and now["restorable"] == 1
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        for i in range(20):
+            assert seen(again, f"u{i}", f"{i}-0-{'x' * 200}", f"{i}-299-{'x' * 200}") == [1, 1]
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("users", [50, 10100])
+def test_imports(make, url, folder, users):
+    """Users whom staging has not seen follow their events; when they are too many, a round brings them."""
+    server = make()
+    settle(server)
+    trace = folder / "trace.tsv"
+    trace.write_text("".join(f"{server.clock - 1000}\told{i}\ta{i}\n" for i in range(users)))
+    run("import", trace, "--to", f"127.0.0.1:{server.port}", "--test-clock", server.clock)
+    before = settle(server)["rounds"]
+    settle(server)
+    assert before >= 1
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        for i in range(0, users, max(1, users // 60)):
+            assert seen(again, f"old{i}", f"a{i}", "b") == [1, 0]
+    finally:
+        again.stop()
+
+
+def test_a_loaded_user(make, url, folder):
+    """LOAD goes past staging; what follows the event is the user, whole."""
+    seed = "00c0ffee12345678"
+    source = make(hash_seed=seed)
+    with source.client() as c:
+        c.command("PLAYED", "moved", "a", "b")
+        c.command("RING", "FLUSH")
+    run("export", folder / "users.unseen", "--data", source.data)
+    source.stop()
+    shutil.rmtree(folder / "archive")
+    target = folder / "target"
+    target.mkdir()
+    server = Server(target, archive_url=url, archive_rate="0", hash_seed=seed)
+    try:
+        settle(server)
+        run("load", folder / "users.unseen", "--to", f"127.0.0.1:{server.port}")
+        assert settle(server)["users"] == 1
+        burn(server)
+        again = restored(url, folder, server.clock)
+        try:
+            assert seen(again, "moved", "a", "b", "c") == [1, 1, 0]
+        finally:
+            again.stop()
+    finally:
+        server.stop()
+
+
+def test_restored_and_archived_again(make, url, folder):
+    """The restored folder archives to the same place, and burns, too. A user whom it forgot stays forgotten, whichever
+    node is restored."""
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "u1", "a")
+        c.command("PLAYED", "u2", "a")
+    old = settle(server)["node"]
+    server.advance(1000)
+    burn(server)
+    target = folder / "second"
+    target.mkdir()
+    restore(url, target, server.clock)
+    second = Server(target, clock=server.clock, archive_url=url, archive_rate="0")
+    try:
+        with second.client() as c:
+            c.command("FORGET", "u2")
+            c.command("PLAYED", "u1", "b")
+        new = settle(second)["node"]
+        assert new != old
+        burn(second)
+    finally:
+        second.stop()
+    again = restored(url, folder, second.clock, name="third")
+    try:
+        assert seen(again, "u1", "a", "b") == [1, 1] and seen(again, "u2", "a") == [0]
+    finally:
+        again.stop()
+    first = restored(url, folder, second.clock, "--node", old, name="fourth")
+    try:
+        assert seen(first, "u1", "a", "b") == [1, 0] and seen(first, "u2", "a") == [0]
+    finally:
+        first.stop()
+    undone = restored(url, folder, second.clock, "--node", old, "--undo-forgets", name="fifth")
+    try:
+        assert seen(undone, "u2", "a") == [1]
+    finally:
+        undone.stop()
+
+
+def test_a_damaged_object(make, url, folder):
+    """It is named; nothing serves what was restored in part; once it is there again, the restore goes on."""
+    server = make()
+    settle(server)
+    for item in "abc":
+        with server.client() as c:
+            c.command("PLAYED", "u", item)
+        settle(server)
+    burn(server)
+    last = objects(folder, "seg")[-1]
+    whole = last.read_bytes()
+    last.chmod(0o640)
+    last.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    report = run("archive", "--verify", "--from", url, check=False)
+    assert report.returncode == 1 and last.name in report.stdout.decode() + report.stderr.decode()
+    target = folder / "restored"
+    target.mkdir()
+    failed = restore(url, target, server.clock, check=False)
+    assert failed.returncode == 1 and b"is damaged" in failed.stderr
+    refused = run("serve", "--data", target / "data", "--listen", "none", "--http", "none", "--grpc", "none",
+                  "--unix-socket", target / "s", check=False)
+    assert refused.returncode != 0 and b"has not ended" in refused.stderr
+    last.write_bytes(whole)
+    restore(url, target, server.clock)
+    again = serve(target, server.clock)
+    try:
+        assert seen(again, "u", "a", "b", "c") == [1, 1, 1]
+    finally:
+        again.stop()
+    refused = restore(url, target, server.clock, check=False)
+    assert refused.returncode == 1 and b"is not empty" in refused.stderr
+
+
+def unpacked(path):
+    zstd = ctypes.CDLL("libzstd.so.1")
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[120:128], "little")
+    out = ctypes.create_string_buffer(size + 1)
+    zstd.ZSTD_decompress(out, size, whole[192:], len(whole) - 192)
+    return out.raw[:size]
+
+
+def test_old_objects_go(make, url, folder):
+    """A moment of the last `keep` can always be had; a forgotten user is nowhere after keep, rounds and a day."""
+    server = make(archive_keep="2h", archive_rounds="1h")
+    settle(server)
+    with server.client() as c:
+        c.command("PLAYED", "somebody-in-particular", "a")
+        c.command("PLAYED", "u", "a")
+    settle(server)
+    with server.client() as c:
+        c.command("FORGET", "somebody-in-particular")
+    forgotten = server.clock
+    settle(server)
+    assert any(b"somebody-in-particular" in unpacked(path) for path in objects(folder, "seg"))
+    for hour in range(28):
+        server.advance(HOUR)
+        settle(server)
+    with server.client() as c:
+        until(lambda: fields(c)["removed"] > 0, server.log)
+    left = objects(folder, "seg") + objects(folder, "base")
+    assert server.clock > forgotten + 27 * HOUR
+    assert not any(b"somebody-in-particular" in unpacked(path) for path in left)
+    rows = json.loads(run("archive", "--list", "--from", url, "--json").stdout)
+    assert min(row["first"] for row in rows) <= server.clock - 2 * HOUR
+    assert max(row["last"] for row in rows) >= server.clock - HOUR - EVERY
+    burn(server)
+    again = restored(url, folder, server.clock, "--at", str(server.clock - 2 * HOUR))
+    try:
+        assert seen(again, "u", "a") == [1]
+    finally:
+        again.stop()
+
+
+def test_forget_now(make, url, folder):
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "somebody", "a")
+    settle(server)
+    with server.client() as c:
+        c.command("PLAYED", "somebody", "b")
+        c.command("FORGET", "somebody")  # both are not archived yet
+    run("archive", "--forget-now", "--data", server.data)
+    with server.client() as c:
+        until(lambda: fields(c)["rounds"] == 2 and fields(c)["round"] == 0, server.log)
+    now = settle(server)
+    assert now["removed"] > 0
+    left = objects(folder, "seg") + objects(folder, "base")
+    assert not any(b"somebody" in unpacked(path) for path in left)
+    assert json.loads(run("archive", "--status", "--json", "--data", server.data).stdout)["rounds"] == 2
+
+
+def test_shown(make, url):
+    server = make(http="127.0.0.1:0")
+    settle(server)
+    with server.client() as c:
+        info = c.command("INFO", "archive").decode()
+    assert "archive_state:in step" in info and "archive_restorable:1" in info
+    status = json.loads(urllib.request.urlopen(http_url(server) + "/v1/status", timeout=PATIENCE).read())
+    assert status["archive"]["state"] == "in step" and status["archive"]["url"] == url
+    metrics = urllib.request.urlopen(http_url(server) + "/metrics", timeout=PATIENCE).read().decode()
+    assert "unseen_archive_behind_seconds 0" in metrics and "unseen_archive_up 1" in metrics
+
+
+def test_wrong_words(folder):
+    for url, cause in (("ftp://x", b"expected file:///path"), ("file://x", b"expected file:///path")):
+        result = run("serve", "--data", folder / "data", "--archive-url", url, check=False)
+        assert result.returncode == 78 and cause in result.stderr
+    result = run("restore", "--from", f"file://{folder}/none", "--data", folder / "data", check=False)
+    assert result.returncode == 1 and b"can't find the folder" in result.stderr
+    (folder / "empty").mkdir()
+    result = run("restore", "--from", f"file://{folder}/empty", "--data", folder / "data", check=False)
+    assert result.returncode == 1 and b"no round has ended" in result.stderr
+    assert not (folder / "data").exists()
+    assert run("restore", "--from", "file:///x", "--data", "y", "--at", "tomorrow", check=False).returncode == 2
+    assert run("archive", check=False).returncode == 2
+
+
+def test_not_a_primary(make, folder, make_server, url):
+    """A replica writes nothing; once it is promoted, it does, as a node of its own."""
+    primary = make_server()
+    with primary.client() as c:
+        c.command("PLAYED", "u", "a")
+    target = folder / "replica"
+    target.mkdir()
+    run("clone", f"127.0.0.1:{primary.port}", "--data", target / "data", "--test-clock", primary.clock)
+    replica = Server(target, clock=primary.clock, replica_of=f"127.0.0.1:{primary.port}", archive_url=url,
+                     archive_rate="0")
+    try:
+        with replica.client() as c:
+            until(lambda: fields(c)["state"] == "off", replica.log)
+            assert not objects(folder, "seg") and not objects(folder, "base")
+            primary.stop()
+            c.command("REPLICA", "PROMOTE", "FORCE")
+        settle(replica)
+        with replica.client() as c:
+            c.command("PLAYED", "u", "b")
+        settle(replica)
+    finally:
+        replica.stop()
+    again = restored(url, folder, primary.clock + 10 * HOUR)
+    try:
+        assert seen(again, "u", "a", "b") == [1, 1]
+    finally:
+        again.stop()

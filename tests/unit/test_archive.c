@@ -1,0 +1,272 @@
+/* Objects of an archive: what is written is read again, and nothing else is read; the listing, and chains in it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "archive/catalog.h"
+#include "archive/object.h"
+#include "archive/round_end.h"
+
+static const struct object_head some_head = {.kind = OBJECT_SHARD,
+                                             .flags = OBJECT_LACKS_USERS,
+                                             .node = UINT64_C(0xfedcba9876543210),
+                                             .run = 7,
+                                             .seed = 0xdeadbeef,
+                                             .from = 100,
+                                             .to = UINT64_MAX - 1,
+                                             .covers = UINT64_MAX,
+                                             .first_ms = -5,
+                                             .last_ms = INT64_MAX,
+                                             .round = 3,
+                                             .shard = 9,
+                                             .key_from = INT64_MIN,
+                                             .key_next = INT64_MAX,
+                                             .n = 2};
+
+static void make(struct buf *records, struct buf *object)
+{
+    struct err err;
+    assert_int_equal(object_add(records, RECORD_USER, slice_str("first"), slice_str("second")), 0);
+    assert_int_equal(object_add(records, RECORD_TEXT, slice_str(""), slice_str("")), 0);
+    assert_int_equal(object_seal(&some_head, buf_slice(records), object, &err), 0);
+}
+
+static void assert_same(const struct object_head *a, const struct object_head *b)
+{
+    assert_true(a->kind == b->kind && a->flags == b->flags && a->node == b->node && a->run == b->run);
+    assert_true(a->seed == b->seed && a->from == b->from && a->to == b->to && a->covers == b->covers);
+    assert_true(a->first_ms == b->first_ms && a->last_ms == b->last_ms && a->round == b->round);
+    assert_true(a->shard == b->shard && a->key_from == b->key_from && a->key_next == b->key_next && a->n == b->n);
+}
+
+static void test_an_object_is_read_again(void **state)
+{
+    (void)state;
+    struct buf records = {0}, object = {0}, again = {0};
+    struct object_head head, looked;
+    struct err err;
+    enum object_record kind;
+    struct slice bytes;
+    size_t at = 0;
+    make(&records, &object);
+    assert_int_equal(object_open("it", buf_slice(&object), &head, &again, &err), 0);
+    assert_same(&head, &some_head);
+    assert_int_equal(object_look("it", slice_of(object.data, OBJECT_HEAD_BYTES), &looked, &err), 0);
+    assert_same(&looked, &some_head);
+    assert_int_equal(object_next(buf_slice(&again), &at, &kind, &bytes, &err), 1);
+    assert_int_equal(kind, RECORD_USER);
+    assert_true(slice_eq(bytes, slice_str("firstsecond")));
+    assert_int_equal(object_next(buf_slice(&again), &at, &kind, &bytes, &err), 1);
+    assert_int_equal(kind, RECORD_TEXT);
+    assert_int_equal(bytes.len, 0);
+    assert_int_equal(object_next(buf_slice(&again), &at, &kind, &bytes, &err), 0);
+    buf_free(&records);
+    buf_free(&object);
+    buf_free(&again);
+}
+
+/* Each byte that is changed, and each length that is cut off, is noticed. */
+static void test_damage_is_noticed(void **state)
+{
+    (void)state;
+    struct buf records = {0}, object = {0}, again = {0};
+    struct object_head head;
+    struct err err;
+    make(&records, &object);
+    for (size_t i = 0; i < object.len; i++) {
+        object.data[i] ^= 1;
+        int rc = object_open("it", buf_slice(&object), &head, &again, &err);
+        assert_true(rc == ERR_CORRUPT || rc == ERR_VERSION);
+        object.data[i] ^= 1;
+    }
+    for (size_t len = 0; len < object.len; len++) {
+        struct buf part = {0}; /* of that length, for the sanitizer */
+        assert_int_equal(buf_add(&part, object.data, len), 0);
+        assert_int_equal(object_open("it", buf_slice(&part), &head, &again, &err), ERR_CORRUPT);
+        buf_free(&part);
+    }
+    buf_free(&records);
+    buf_free(&object);
+    buf_free(&again);
+}
+
+static void test_a_record_of_a_newer_version(void **state)
+{
+    (void)state;
+    const char newer[] = {RECORD_KINDS, 1, 'x'}, cut[] = {RECORD_TEXT, 2, 'x'};
+    enum object_record kind;
+    struct slice bytes;
+    struct err err;
+    size_t at = 0;
+    assert_int_equal(object_next(slice_of(newer, sizeof newer), &at, &kind, &bytes, &err), ERR_VERSION);
+    assert_int_equal(object_next(slice_of(cut, sizeof cut), &at, &kind, &bytes, &err), ERR_CORRUPT);
+}
+
+/* --- the listing --- */
+
+struct listed {
+    struct depot depot;
+    const char *const *names;
+};
+
+static int list(struct depot *d, const char *folder, depot_each *each, void *arg, struct err *err)
+{
+    (void)folder;
+    int rc = 0;
+    for (const char *const *name = ((struct listed *)d)->names; *name != NULL && rc == 0; name++) {
+        rc = each(arg, *name, 10, err);
+    }
+    return rc;
+}
+
+static const struct depot_ops list_ops = {.list = list};
+
+#define NODE "00000000000000aa"
+
+static void test_a_listing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        NODE "/seg/0000000000000002-0000000000000014-000000000000001e",
+        NODE "/seg/0000000000000001-0000000000000000-000000000000000a",
+        NODE "/seg/0000000000000001-000000000000000a-0000000000000014",
+        NODE "/seg/0000000000000002-000000000000000a-0000000000000016", /* of a start that began again */
+        NODE "/seg/0000000000000002-0000000000000028-0000000000000032", /* behind a gap */
+        NODE "/seg/0000000000000002-0000000000000028",                  /* no name */
+        NODE "/seg/0000000000000002-0000000000000028-0000000000000028",
+        NODE "/base/00000001/00000001-0000000000000005-0000000000000009",
+        NODE "/base/00000001/00000000-0000000000000005-0000000000000007",
+        NODE "/base/00000001/end",
+        NODE "/base/00000002/00000000-000000000000000f-0000000000000010",
+        NODE "/base/00000003/end",
+        "00000000000000bb/seg/0000000000000001-0000000000000014-00000000000000ff",
+        "other",
+        NULL,
+    };
+    struct listed d = {{&list_ops}, names};
+    struct catalog c = {0};
+    struct err err;
+    size_t n;
+    char name[DEPOT_NAME_MAX];
+    assert_int_equal(catalog_read(&d.depot, 0, &c, &err), 0);
+    assert_int_equal(c.n_segments, 6);
+    assert_int_equal(c.n_shards, 3);
+    assert_int_equal(c.n_rounds, 3);
+    assert_true(c.rounds[0].ended && !c.rounds[1].ended && c.rounds[2].ended);
+    assert_int_equal(c.rounds[0].shards, 2);
+    assert_int_equal(c.rounds[0].from, 5);
+    assert_int_equal(c.rounds[0].to, 9);
+    assert_int_equal(c.rounds[2].shards, 0);
+    assert_int_equal(catalog_reach(&c, 0xaa, 0), 0x1e);
+    assert_int_equal(catalog_reach(&c, 0xaa, 0xf), 0x1e);
+    assert_int_equal(catalog_reach(&c, 0xaa, 0x28), 0x32);
+    assert_int_equal(catalog_reach(&c, 0xaa, 0x20), 0x20);
+    assert_int_equal(catalog_reach(&c, 0xbb, 0x14), 0xff);
+    assert_int_equal(catalog_reach(&c, 0xcc, 0x14), 0x14);
+    const struct catalog_shard *shards = catalog_shards(&c, 0xaa, 1, &n);
+    assert_int_equal(n, 2);
+    assert_string_equal(catalog_shard_name(&shards[1], name), names[7]);
+    assert_string_equal(catalog_segment_name(&c.segments[0], name), names[1]);
+    assert_string_equal(catalog_end_name(0xaa, 3, name), names[11]);
+    catalog_free(&c);
+}
+
+/* --- an end --- */
+
+static void test_an_end_is_read_again(void **state)
+{
+    (void)state;
+    struct round_end end = {.program = "0.2.0",
+                            .seed = 5,
+                            .term = 2,
+                            .window = 3,
+                            .retention = 12,
+                            .delivered_max = 100,
+                            .error_rate = 0.001,
+                            .from_node = 0xaa,
+                            .from_seq = 77,
+                            .ended_ms = 1000};
+    struct round_end again = {0}, bad = {0};
+    const struct round_shard shard = {4, 5, 6, 7, 8};
+    struct buf lines = {0}, text = {0};
+    struct err err;
+    assert_int_equal(round_end_shard(&lines, &shard), 0);
+    assert_int_equal(round_end_write(&end, &lines, &text), 0);
+    assert_int_equal(buf_add(&text, "newer word\n", 11), 0);
+    assert_int_equal(round_end_read("it", buf_slice(&text), &again, &err), 0);
+    assert_string_equal(again.program, end.program);
+    assert_int_equal(again.seed, end.seed);
+    assert_int_equal(again.term, 2);
+    assert_int_equal(again.retention, 12);
+    assert_true(again.error_rate == end.error_rate);
+    assert_int_equal(again.from_node, 0xaa);
+    assert_int_equal(again.from_seq, 77);
+    assert_int_equal(again.shards.len, sizeof shard);
+    const struct round_shard *read = (const struct round_shard *)(const void *)again.shards.data;
+    assert_true(read->shard == 4 && read->from == 5 && read->to == 6 && read->bytes == 7 && read->checksum == 8);
+    assert_int_equal(round_end_read("it", slice_of(text.data, text.len - 1), &bad, &err), ERR_CORRUPT);
+    round_end_free(&again);
+    round_end_free(&bad);
+    buf_free(&lines);
+    buf_free(&text);
+}
+
+/* --- a folder --- */
+
+static int count(void *arg, const char *name, uint64_t bytes, struct err *err)
+{
+    (void)name, (void)err;
+    *(uint64_t *)arg += bytes;
+    return 0;
+}
+
+static void test_a_folder(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/unseen-depot-XXXXXX", url[64];
+    struct depot *d;
+    struct err err;
+    struct buf out = {0};
+    uint64_t bytes = 0;
+    assert_non_null(mkdtemp(folder));
+    snprintf(url, sizeof url, "file://%s/deep/below", folder);
+    assert_int_equal(depot_open(url, true, &d, &err), ERR_NOTFOUND); /* as of a disk that is not mounted */
+    snprintf(url, sizeof url, "file://%s/archive", folder);
+    assert_int_equal(depot_open(url, false, &d, &err), ERR_NOTFOUND);
+    assert_int_equal(depot_open(url, true, &d, &err), 0);
+    assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), 0);
+    assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), 0); /* whose answer was lost */
+    assert_int_equal(d->ops->put(d, "a/b/c", slice_str("other"), &err), ERR_INVALID);
+    assert_int_equal(d->ops->get(d, "a/b/c", 0, &out, &err), 0);
+    assert_true(slice_eq(buf_slice(&out), slice_str("bytes")));
+    buf_clear(&out);
+    assert_int_equal(d->ops->get(d, "a/b/c", 2, &out, &err), 0);
+    assert_true(slice_eq(buf_slice(&out), slice_str("by")));
+    assert_int_equal(d->ops->get(d, "a/b/none", 2, &out, &err), ERR_NOTFOUND);
+    assert_int_equal(d->ops->list(d, "", count, &bytes, &err), 0);
+    assert_int_equal(bytes, 5);
+    assert_int_equal(d->ops->list(d, "none/", count, &bytes, &err), 0);
+    assert_int_equal(d->ops->remove(d, "a/b/c", &err), 0);
+    assert_int_equal(d->ops->remove(d, "a/b/c", &err), 0);
+    depot_close(d);
+    buf_free(&out);
+    assert_int_equal(rmdir(url + 7), 0); /* the folders of the object went along */
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_object_is_read_again),     cmocka_unit_test(test_damage_is_noticed),
+        cmocka_unit_test(test_a_record_of_a_newer_version), cmocka_unit_test(test_a_listing),
+        cmocka_unit_test(test_an_end_is_read_again),        cmocka_unit_test(test_a_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
