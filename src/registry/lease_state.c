@@ -96,6 +96,13 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* From when on a primary may ask for a key that isn't there, though another may have had the lock. */
+static int64_t absent_from(const struct lease_state *s, const struct lease_self *self, int64_t now_ms)
+{
+    bool none = self->alone || now_ms < s->had_ms;
+    return none ? now_ms : s->seen_ms + LEASE_MS + LEASE_MARGIN_MS;
+}
+
 /* From when on the lock may be asked for. */
 static int64_t free_from(const struct lease_state *s)
 {
@@ -154,6 +161,9 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
     if (s->readable && s->value.node == self->node && s->value.term > self->term) {
         s->wanted = s->value; /* it was to become that one when its folder became primary of another: none goes down */
         return LEASE_PROMOTE;
+    }
+    if (s->index == 0 && now_ms < absent_from(s, self, now_ms)) {
+        return read_again(s, now_ms, "Consul has lost who had the lock: another node may take writes for a moment");
     }
     if (!has_lock(s)) {
         return s->holder[0] != '\0' && now_ms < free_from(s)
@@ -313,6 +323,7 @@ static void settle(struct lease_state *s)
 {
     s->held = has_lock(s);
     s->until_ms = s->held ? (s->beat_ms < s->lock.sent_ms ? s->beat_ms : s->lock.sent_ms) + LEASE_MS : 0;
+    s->had_ms = s->held ? s->until_ms : s->had_ms;
 }
 
 static void read_key(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)

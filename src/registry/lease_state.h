@@ -22,6 +22,10 @@
  *     renewal that P has sent before W or, if W was refused, after the one that its lease counts from; or by something
  *     else (its node's check, an operator): then Consul keeps the key locked for LEASE_LOCK_DELAY_MS, which is longer,
  *     too. Or P has let it go: it took no writes any more when it asked for that.
+ *   - There is no key: Consul has lost its data, and with them the lock delay. Then an old primary knows nothing of P.
+ *     No replica takes a key that isn't there. A primary does so at once while the lease that it had lasts, since
+ * nobody else has had the lock since, and if it has never met another node; else LEASE_MS and LEASE_MARGIN_MS after it
+ * has first read that there is none: W was before that.
  *
  * How long it takes. R waits at Consul for the key to change, so seen_ms is a moment after W. Whose seq is highest is
  * compared within the margin: the vacancy begins LEASE_MS after seen_ms. So R has the lock 10 s after W, which P
@@ -105,6 +109,7 @@ struct lease_value {
 /* Who this node is, at each question. */
 struct lease_self {
     bool primary;
+    bool alone; /* it has met no other node: none can have replaced it */
     uint64_t node, term;
     uint64_t leader, seq; /* replica: it has all up to seq of that node */
     const char *address;
@@ -149,7 +154,8 @@ struct lease_state {
     int64_t read_ms;
     int64_t seen_ms;  /* when it was first known to be at `index`, locked by `holder` */
     int64_t beat_ms;  /* when the last write of the key that succeeded was asked for */
-    int64_t until_ms; /* while it is held */
+    int64_t until_ms; /* while it is held, */
+    int64_t had_ms;   /* and as it was when it was held last */
     bool over;        /* LOCK: whoever holds it is silent, and loses it */
     int64_t retry_ms;
     bool away;       /* Consul, as of the last request */

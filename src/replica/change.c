@@ -30,7 +30,7 @@ struct changer {
     pthread_mutex_t mutex;
     struct change *first, **end;
 
-    _Atomic bool unheard;
+    _Atomic bool unheard, alone;
     bool told;          /* the thread's own: that it is unheard */
     bool stranded;      /* the thread's own: a promotion that failed has ended the following, which could not go on */
     struct peers peers; /* the thread's own: whom to tell of this node's term */
@@ -138,6 +138,7 @@ static int note_peer(struct changer *c, const struct peer *peer, struct err *err
         log_warn("it can't be written down how another node is reached", "address=%s error=%s",
                  log_quote_str(peer->address), log_quote_str(err->text));
     }
+    atomic_store(&c->alone, c->peers.n == 0);
     return rc;
 }
 
@@ -191,6 +192,11 @@ static struct peer peer_at(const struct changer *c, uint64_t node, const char *a
 bool changer_is_unheard(const struct changer *c)
 {
     return atomic_load(&((struct changer *)c)->unheard);
+}
+
+bool changer_is_alone(const struct changer *c)
+{
+    return atomic_load(&((struct changer *)c)->alone);
 }
 
 void changer_heard(struct changer *c)
@@ -642,6 +648,7 @@ static int dismiss(struct changer *c, struct change *ch, struct err *err)
     snprintf(peer.address, sizeof peer.address, "%s", ch->address);
     snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, ch->node);
     int rc = peers_drop(c->r->store, &c->peers, &peer, err);
+    atomic_store(&c->alone, c->peers.n == 0);
     if (rc == 0 && ch->node != 0) {
         c->r->store->feed->reset(c->r->store, &reset);
         change_wait(&w);
@@ -741,6 +748,7 @@ int changer_new(struct replica *r, struct changer **changer, struct err *err)
             reach_name(&r->reach, c->peers.list[i].address);
         }
     }
+    atomic_init(&c->alone, c->peers.n == 0);
     begin_unheard(c);
     return 0;
 }

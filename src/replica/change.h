@@ -71,6 +71,9 @@ void changer_free(struct changer *c);
 bool changer_is_unheard(const struct changer *c);
 void changer_heard(struct changer *c);
 
+/* Any thread: whether the folder knows of no other node. */
+bool changer_is_alone(const struct changer *c);
+
 /* Any thread: another node may have been met. It is written down without delay. */
 void changer_look(struct changer *c);
 

@@ -63,6 +63,19 @@ static void end_session(struct consul *c, int i, int64_t now)
     }
 }
 
+/* As if it were started anew: no session, no key, no lock delay; indexes begin again. */
+static void lose_all(struct consul *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        c->sessions[i].alive = false;
+    }
+    memset(c->entries, 0, sizeof c->entries);
+    c->value = (struct lease_value){.node = 0};
+    c->holder[0] = '\0';
+    c->key_index = c->index = 0;
+    c->free_at_ms = 0;
+}
+
 static void consul_time(struct consul *c, int64_t now)
 {
     for (int i = 0; i < c->n; i++) {
@@ -202,6 +215,7 @@ static struct world *world_new(enum config_failover failover, unsigned seed)
         n->clock = 977 * (i + 1);
         n->alive = true;
         n->self = (struct lease_self){.primary = i == 0,
+                                      .alone = i == 0,
                                       .node = (uint64_t)i + 1,
                                       .term = 1,
                                       .leader = i == 0 ? 0 : 1,
@@ -487,6 +501,40 @@ static void test_an_outage_of_consul_replaces_nobody(void **state)
     }
 }
 
+/* The lock delay is lost with the key. Who had the lock takes it again at once; an old primary that was never told of
+ * that one waits until it has ended for certain, and then there is one again. */
+static void test_a_consul_that_loses_all(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 40; seed++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, seed);
+        w->consul.lives_ms = INT64_C(2) * LEASE_TTL_MS;
+        w->nodes[0].self.alone = false;
+        w->consul.value = (struct lease_value){.node = 1, .term = 1, .beat = 1, .lease_ms = LEASE_MS, .in_step = true};
+        w->consul.key_index = ++w->consul.index;
+        begins_in_step(w);
+        run(w, 1000 + 97 * seed);
+        w->nodes[0].cut = true;
+        run(w, 20 * 1000);
+        struct node *now = writes(w, &w->nodes[1]) ? &w->nodes[1] : &w->nodes[2];
+        assert_true(writes(w, now));
+        now->cut = seed % 2;
+        w->nodes[0].cut = false;
+        if (seed % 4 < 2) {
+            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP); /* a new process */
+            w->nodes[0].has_answer = w->nodes[0].waiting.sent = false;
+        }
+        lose_all(&w->consul);
+        run(w, 1000);
+        assert_false(writes(w, &w->nodes[0]));
+        assert_true(writes(w, now));
+        run(w, 30 * 1000);
+        assert_int_equal(writers(w), 1);
+        assert_true(writes(w, seed % 2 ? &w->nodes[0] : now));
+        free(w);
+    }
+}
+
 /* An index that was seen long ago says nothing of another session, which a Consul without its data has given it to. */
 static void test_another_session_is_another_holder(void **state)
 {
@@ -664,6 +712,7 @@ static void test_never_two(void **state)
     for (unsigned seed = 1; seed <= 150; seed++) {
         struct world *w = world_new(seed % 3 == 0 ? FAILOVER_LOSSY : FAILOVER_IN_STEP, seed);
         w->consul.lives_ms = LEASE_TTL_MS + draw(w, LEASE_TTL_MS); /* twice the TTL, as Consul may */
+        w->nodes[0].self.alone = false;
         w->faults = 15;
         for (int i = 0; i < NODES; i++) {
             w->nodes[i].drift = (int)draw(w, 200) - 100; /* a clock counts 7.5 s while another counts 9.2 */
@@ -671,7 +720,10 @@ static void test_never_two(void **state)
         for (int i = 0; i < 60; i++) {
             struct node *n = &w->nodes[draw(w, NODES)];
             n->unfit = draw(w, 4) == 0;
-            switch (draw(w, 7)) {
+            switch (draw(w, 8)) {
+            case 7:
+                lose_all(&w->consul);
+                break;
             case 0:
                 n->cut = !n->cut;
                 break;
@@ -739,7 +791,7 @@ static void test_wire(void **state)
 {
     (void)state;
     struct lease_state s;
-    struct lease_self self = {.primary = true, .node = 0xab, .term = 7, .address = "h:1"};
+    struct lease_self self = {.primary = true, .alone = true, .node = 0xab, .term = 7, .address = "h:1"};
     struct lease_request request;
     struct lease_answer a;
     struct err err = {0};
@@ -827,6 +879,7 @@ int main(void)
         cmocka_unit_test(test_an_idle_primary_is_not_silent),
         cmocka_unit_test(test_a_renewal_has_a_new_index),
         cmocka_unit_test(test_an_outage_of_consul_replaces_nobody),
+        cmocka_unit_test(test_a_consul_that_loses_all),
         cmocka_unit_test(test_another_session_is_another_holder),
         cmocka_unit_test(test_an_older_primary_is_not_silent),
         cmocka_unit_test(test_only_those_that_have_all),

@@ -21,6 +21,7 @@ static void look(void *arg, struct lease_self *out)
                                .node = now.node,
                                .term = now.term,
                                .address = dedup->replica != NULL ? reach_shown(&dedup->replica->reach) : ""};
+    out->alone = dedup->replica == NULL || dedup->replica->changer == NULL || changer_is_alone(dedup->replica->changer);
     if (now.role == NODE_PRIMARY && dedup->replica != NULL && dedup->replica->ack != NULL) {
         struct ack_state ack;
         ack_look(dedup->replica->ack, &ack);
