@@ -117,14 +117,18 @@ static void note_behind(struct follower *f, uint64_t to, uint64_t last)
 static void note_level(struct follower *f, const struct fetched *got, int64_t sent_us)
 {
     bool level = (uint64_t)got->last <= f->cursor.seq;
+    struct err why = {0};
     if (level) {
         atomic_store(&f->level_us, sent_us);
+    }
+    if (got->n == 0) { /* what came was taken; whether more would be is looked at where nothing does */
+        (void)f->r->store->ops->refusal(f->r->store, &why);
     }
     pthread_mutex_lock(&f->mutex);
     f->state.last = (uint64_t)got->last;
     f->state.clock_apart_ms = got->now_ms - clock_wall_ms();
     f->state.doing = level ? FOLLOWER_IN_STEP : FOLLOWER_CATCHING_UP;
-    f->state.problem[0] = '\0';
+    hide_ids_copy(f->state.problem, sizeof f->state.problem, why.text);
     pthread_mutex_unlock(&f->mutex);
 }
 

@@ -548,6 +548,14 @@ def test_a_full_disk_keeps_no_node_from_leading(pair):  # noqa: F811
     assert say(replica, "PLAYED", "u", "a") == 1
 
 
+def test_an_idle_replica_with_a_full_disk_says_so(pair):  # noqa: F811
+    primary, replica, _ = pair(clock=START)
+    for free, said in (("16TiB", True), ("0", False)):
+        reload(replica, min_free=free)
+        until(lambda: (b"min_free" in status(replica)["follower"]["problem"]) == said, lambda: status(replica))
+        assert status(replica)["follower"]["state"] == b"in step"
+
+
 def test_one_with_a_full_disk_leads_when_its_primary_is_gone(pair):  # noqa: F811
     primary, replica, _ = pair(clock=START)
     reload(replica, min_free="16TiB")
