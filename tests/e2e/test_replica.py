@@ -72,14 +72,16 @@ def make_follower(make_server, data, wire, clock, options):
 def test_it_is_level_with_a_primary_whose_seqs_went_on_without_an_event(pair, make_server, folder):
     """As a user does who is loaded, and has nothing within the retention; said once that one was killed."""
     seed = "00112233445566aa"
-    primary, replica, _ = pair(clock=START, hash_seed=seed)
+    primary, replica, wire = pair(clock=START, hash_seed=seed)
     other = make_server(clock=START - 400 * DAY, hash_seed=seed)
     say(other, "PLAYED", "old", "a")
     run("export", folder / "users", "--data", other.data, "--test-clock", other.clock)
     run("load", folder / "users", "--to", f"127.0.0.1:{primary.port}")
     primary.kill()
+    wire.set(CUT)
     primary.start()
     assert status(primary)["last"] > status(replica)["follower"]["applied"]
+    wire.set(OPEN)
     level(primary, replica)
     primary.kill()
     run("promote", "--to", f"127.0.0.1:{replica.port}")
