@@ -10,7 +10,7 @@ enum {
 
 /* Makes the calling thread one. nice: 10 takes about a tenth of a processor that others want too. Between background
  * threads those with the short slice go first. Returns 0, or ERR_SYSTEM when the kernel refused a part of it; the
- * thread then goes on without that part. */
+ * thread then goes on without that part. With a test clock nothing is asked of it. */
 int background_enter(int nice, int slice_ms);
 
 /* Gives the calling thread this slice and leaves its priority as it is: while it has much to do that nobody waits for,

@@ -29,7 +29,7 @@ DATA = pathlib.Path(os.environ.get("UNSEEN_TEST_TRACES", REPO.parent / "shared" 
 START = 1795255200000  # 2026-11-21T10:00Z
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
-PATIENCE = 240  # seconds, for a slow machine under a sanitizer, on which threads with nice 19 wait; only what fails waits so long
+PATIENCE = 240  # seconds, for a slow machine under a sanitizer, on which many servers run; only what fails waits so long
 
 
 # Below those that the kernel gives to whoever connects, and apart for each process of tests: what was free a moment ago is
