@@ -1,9 +1,9 @@
 /* One thread for all replicas. A fetch is looked at once when it comes; one that may wait is parked, and looked at
  * again whenever something was recorded, until its time is over.
  *
- * The feed wants to know how many events, of how many bytes, a consumer has done. What was sent is remembered in
- * stretches; where the memory is not of this run (a replica's first fetch after a start), the events are counted in
- * the feed itself. */
+ * No courier (dedup/courier.h) carries here: a replica asks, by itself, for what it wants next and says what it has
+ * durable; so nothing is opened, sent, or tried again, and one thread answers all. What is the same is the feed's:
+ * which place can be gone on from (feed_fits()), and what was sent and is done (feed_sent.h). */
 #include "replica/feeder.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "base/task.h"
 #include "replica/event.h"
-#include "replica/feeder_sent.h"
 #include "replica/replica.h"
+#include "store/feed_sent.h"
 
 enum { READ_EVENTS = 512, LOOK_MS = 250, LOOK_TEST_MS = 5 };
 
@@ -27,7 +27,7 @@ struct member {
     char name[FEED_NAME_MAX];
     bool listening;
     int64_t seen_us; /* under the mutex, too */
-    struct feeder_sent sent;
+    struct feed_sent sent;
 };
 
 struct feeder {
@@ -88,45 +88,11 @@ static struct member *member_of(struct feeder *f, uint64_t node)
     return m;
 }
 
-/* --- what is done --- */
-
-/* Those behind the cursor up to seq, counted where they stand. */
-static int count_events(struct feeder *f, const struct member *m, uint64_t after, uint64_t seq, uint64_t *n,
-                        uint64_t *bytes, struct err *err)
-{
-    for (;;) {
-        arena_reset(&f->arena);
-        int got = f->r->store->feed->read(f->reader, m->name, after, f->events, READ_EVENTS, &f->arena, err);
-        for (int i = 0; i < got; i++) {
-            if (f->events[i].seq > seq) {
-                return 0;
-            }
-            *n += 1;
-            *bytes += feed_event_bytes(f->events[i].user, f->events[i].item);
-        }
-        if (got < READ_EVENTS) {
-            return got < 0 ? got : 0;
-        }
-        after = f->events[got - 1].seq;
-        heartbeat_now(&f->task.heartbeat);
-    }
-}
-
-static int pass_durable(struct feeder *f, struct member *m, uint64_t cursor, uint64_t durable, struct err *err)
-{
-    uint64_t n, bytes;
-    int result = 0;
-    if (!feeder_sent_pass(&m->sent, cursor, durable, &n, &bytes)) {
-        n = bytes = 0;
-        result = count_events(f, m, cursor, durable, &n, &bytes, err);
-    }
-    if (result == 0 && durable > cursor) {
-        f->r->store->feed->done(f->r->store, m->name, durable, n, bytes);
-    }
-    return result;
-}
-
 /* --- a fetch --- */
+
+static const char FOREIGN[] = "what this replica has last is not of this feed";
+static const char TOO_OLD[] = "this replica went back to a state older than what is held for it";
+static const char TOO_MUCH[] = "too much was recorded while this replica was away (feed_max)";
 
 static int lost(struct feeder_fetch *fetch, const char *why)
 {
@@ -159,20 +125,22 @@ static void went_back(struct feeder *f, const struct feeder_fetch *fetch)
     }
 }
 
-static int look_at_cursor(struct feeder *f, struct feeder_fetch *fetch, const struct feed_state *queue)
+static int look_at_cursor(struct feeder *f, struct feeder_fetch *fetch, const char *name)
 {
-    bool rolled_back = false;
-    if (queue->name[0] == '\0') {
+    switch (feed_fits(f->r->store, name, fetch->node, fetch->run, fetch->after)) {
+    case FEED_UNKNOWN:
         return lost(fetch, "this replica is not enlisted here");
-    }
-    if (f->r->store->node->knows(f->r->store, fetch->node, fetch->run, fetch->after, &rolled_back) != 1) {
-        if (rolled_back) {
-            went_back(f, fetch);
-        }
-        return lost(fetch, "what this replica has last is not of this feed");
-    }
-    if (queue->place == FEED_LOST) {
-        return lost(fetch, "too much was recorded while this replica was away (feed_max)");
+    case FEED_ROLLED_BACK:
+        went_back(f, fetch);
+        return lost(fetch, FOREIGN);
+    case FEED_FOREIGN:
+        return lost(fetch, FOREIGN);
+    case FEED_MISSES:
+        return lost(fetch, TOO_MUCH);
+    case FEED_TOO_OLD:
+        return lost(fetch, TOO_OLD);
+    case FEED_FITS:
+        break;
     }
     return 0;
 }
@@ -187,7 +155,7 @@ static bool goes_in(const struct feeder_fetch *fetch, const struct event_state *
 static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *fetch)
 {
     struct event_state state = {0};
-    struct feeder_stretch sent = {.from = fetch->after, .to = fetch->after};
+    struct feed_stretch sent = {.from = fetch->after, .to = fetch->after};
     int got = READ_EVENTS;
     bool fits = true;
     arena_reset(&f->arena);
@@ -211,7 +179,7 @@ static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *
     if (fetch->n > 0) {
         sent.n = fetch->n;
         sent.to = fetch->to;
-        feeder_sent_add(&m->sent, &sent);
+        feed_sent_add(&m->sent, &sent);
     }
     return 0;
 }
@@ -252,10 +220,15 @@ static int pass_empty(struct feeder *f, struct feeder_fetch *fetch, const char *
     }
     feed_state_of(f->r->store, name, &queue);
     if (queue.name[0] == '\0' || queue.place == FEED_LOST) {
-        return lost(fetch, "too much was recorded while this replica was away (feed_max)");
+        return lost(fetch, TOO_MUCH);
     }
     fetch->to = fetch->last > fetch->to ? fetch->last : fetch->to;
     return 0;
+}
+
+static int pass_durable(struct feeder *f, struct member *m, uint64_t durable, struct err *err)
+{
+    return feed_sent_done(&m->sent, f->r->store, f->reader, m->name, durable, &f->task.heartbeat, err);
 }
 
 /* Whether it is answered; else it waits. */
@@ -265,10 +238,9 @@ static bool work(struct feeder *f, struct feeder_fetch *fetch, bool first)
     struct feed_state queue;
     char name[FEED_NAME_MAX];
     name_of(fetch->replica, name);
-    feed_state_of(s, name, &queue);
     fetch->to = fetch->after;
     fetch->last = s->feed->last(s);
-    if (look_at_cursor(f, fetch, &queue) < 0) {
+    if (look_at_cursor(f, fetch, name) < 0) {
         return true;
     }
     struct member *m = member_of(f, fetch->replica);
@@ -282,18 +254,16 @@ static bool work(struct feeder *f, struct feeder_fetch *fetch, bool first)
     if (first) {
         note_seen(f, m, fetch);
     }
-    if ((first && pass_durable(f, m, queue.cursor, fetch->durable, &fetch->err) < 0) || read_events(f, m, fetch) < 0 ||
+    if ((first && pass_durable(f, m, fetch->durable, &fetch->err) < 0) || read_events(f, m, fetch) < 0 ||
         pass_empty(f, fetch, name) < 0) {
         return true;
     }
-    if (fetch->after < queue.cursor) { /* it went back: what is held there may be going */
-        feed_state_of(s, name, &queue);
-        if (fetch->after < queue.held) {
-            buf_clear(&fetch->events);
-            fetch->n = 0;
-            lost(fetch, "this replica went back to a state older than what is held for it");
-            return true;
-        }
+    feed_state_of(s, name, &queue);
+    if (fetch->after < queue.held) { /* it went back, and what was held there may have gone while it was read */
+        buf_clear(&fetch->events);
+        fetch->n = 0;
+        lost(fetch, TOO_OLD);
+        return true;
     }
     fetch->last = fetch->to > fetch->last ? fetch->to : fetch->last;
     pthread_mutex_lock(&f->mutex);

@@ -15,8 +15,6 @@ libunseen_a_SOURCES += \
 	src/replica/event.h \
 	src/replica/feeder.c \
 	src/replica/feeder.h \
-	src/replica/feeder_sent.c \
-	src/replica/feeder_sent.h \
 	src/replica/follower.c \
 	src/replica/figures.c \
 	src/replica/figures.h \

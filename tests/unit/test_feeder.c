@@ -12,8 +12,8 @@
 
 #include "replica/event.h"
 #include "replica/feeder.h"
-#include "replica/feeder_sent.h"
 #include "replica/replica.h"
+#include "store/feed_sent.h"
 #include "tests/lib/store_calls.h"
 
 enum { NODE = 0xaa };
@@ -248,20 +248,20 @@ static void went_back(void **state)
 static void stretches(void **state)
 {
     (void)state;
-    struct feeder_sent s = {.n = 0};
+    struct feed_sent s = {.n = 0};
     uint64_t n, bytes;
-    feeder_sent_add(&s, &(struct feeder_stretch){10, 20, 5, 50});
-    feeder_sent_add(&s, &(struct feeder_stretch){20, 30, 6, 60});
-    assert_true(feeder_sent_pass(&s, 10, 20, &n, &bytes));
+    feed_sent_add(&s, &(struct feed_stretch){10, 20, 5, 50});
+    feed_sent_add(&s, &(struct feed_stretch){20, 30, 6, 60});
+    assert_true(feed_sent_pass(&s, 10, 20, &n, &bytes));
     assert_true(n == 5 && bytes == 50);
-    assert_false(feeder_sent_pass(&s, 20, 25, &n, &bytes)); /* within one */
-    assert_true(feeder_sent_pass(&s, 20, 30, &n, &bytes));
+    assert_false(feed_sent_pass(&s, 20, 25, &n, &bytes)); /* within one */
+    assert_true(feed_sent_pass(&s, 20, 30, &n, &bytes));
     assert_true(n == 6 && bytes == 60 && s.n == 0);
-    feeder_sent_add(&s, &(struct feeder_stretch){30, 40, 1, 1});
-    feeder_sent_add(&s, &(struct feeder_stretch){35, 45, 2, 2}); /* anew from there */
+    feed_sent_add(&s, &(struct feed_stretch){30, 40, 1, 1});
+    feed_sent_add(&s, &(struct feed_stretch){35, 45, 2, 2}); /* anew from there */
     assert_int_equal(s.n, 1);
-    assert_false(feeder_sent_pass(&s, 30, 45, &n, &bytes));
-    assert_true(feeder_sent_pass(&s, 45, 45, &n, &bytes)); /* nothing new */
+    assert_false(feed_sent_pass(&s, 30, 45, &n, &bytes));
+    assert_true(feed_sent_pass(&s, 45, 45, &n, &bytes)); /* nothing new */
 }
 
 int main(void)
