@@ -29,7 +29,7 @@ HASH_RUN(33, 64)
 
 size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hashes)
 {
-    const struct slice *id = ids, *const end = ids + n;
+    const struct slice *id = ids, *const end = n > 0 ? ids + n : ids; /* of none, NULL */
     while (id < end) {
         uint64_t *hash = hashes + (id - ids);
         if (id->len - 17 <= 32 - 17) {

@@ -263,7 +263,7 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
 {
     const struct slice none = slice_str(""); /* what isn't given */
     *m = (struct message){.op = method->op, .bytes = bytes.len};
-    m->asked.rq = (struct request){.kind = method->kind, .form = FORM_BITMAP, .user = none};
+    m->asked.rq = (struct request){.kind = method->kind, .form = FORM_BITMAP, .user = none, .items = items};
     m->asked.item = m->asked.names[0] = m->asked.names[1] = none;
     struct reading r = {.wire = wire_of(bytes), .of = method->of, .m = m, .items = items};
     r.ascii_end = find_ascii_end(&r, (const char *)r.wire.at);
