@@ -1,15 +1,13 @@
 /* /v1/pools and /v1/pools/{pool}: lists of candidates that the server holds, as POOL. The name stands in the path, so
  * it may be any bytes; items are strings. */
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "dedup/pools.h"
 #include "http/handlers.h"
 #include "http/server.h"
 #include "http/submit.h"
 
-enum { GET_ITEMS = 1000, GET_ITEMS_MAX = ITEMS_MAX, NUMBER_TEXT = 24 };
+enum { GET_ITEMS = 1000 };
 
 /* --- changes --- */
 
@@ -89,53 +87,10 @@ enum http_outcome get_pools(struct http_request *rq)
     return HTTP_DONE;
 }
 
-static bool read_number(struct http_request *rq, const char *name, struct slice value, long least, long most, long *out)
-{
-    char text[NUMBER_TEXT] = "", *end = text;
-    if (value.len > 0 && value.len < sizeof text) {
-        memcpy(text, value.data, value.len);
-        errno = 0;
-        *out = strtol(text, &end, 10);
-    }
-    if (end == text || *end != '\0' || errno != 0 || *out < least || *out > most) {
-        http_problem(rq, 400, "bad-request", "%s is '%.*s', expected a whole number from %ld to %ld", name,
-                     (int)(value.len < 64 ? value.len : 64), value.data, least, most);
-        return false;
-    }
-    return true;
-}
-
-/* ?from=0&count=1000 */
-static bool read_range(struct http_request *rq, long *from, long *count)
-{
-    struct slice name, value;
-    size_t at = 0;
-    int code;
-    while ((code = http_argument(rq, &at, &name, &value)) > 0) {
-        if (slice_eq(name, slice_str("from"))) {
-            if (!read_number(rq, "from", value, 0, POOL_ITEMS_MAX, from)) {
-                return false;
-            }
-        } else if (slice_eq(name, slice_str("count"))) {
-            if (!read_number(rq, "count", value, 1, GET_ITEMS_MAX, count)) {
-                return false;
-            }
-        } else {
-            http_problem(rq, 400, "bad-request", "unknown argument '%.*s', expected from and count", (int)name.len,
-                         name.data);
-            return false;
-        }
-    }
-    if (code < 0) {
-        http_problem(rq, 400, "bad-request", "the query holds a %% without two hex digits behind it");
-    }
-    return code == 0;
-}
-
 enum http_outcome get_pool(struct http_request *rq)
 {
-    long from = 0, count = GET_ITEMS;
-    if (!read_range(rq, &from, &count)) {
+    struct asked asked = {.count = GET_ITEMS};
+    if (!json_read_query(rq, OF_POOL_GET, &asked)) {
         return HTTP_DONE;
     }
     const struct pool_table *table = table_of(rq);
@@ -143,8 +98,8 @@ enum http_outcome get_pool(struct http_request *rq)
     if (pool == NULL) {
         return http_nothing(rq, "unknown-pool", "there is no such pool");
     }
-    size_t first = (size_t)from < pool->n ? (size_t)from : pool->n;
-    size_t n = (size_t)count < pool->n - first ? (size_t)count : pool->n - first;
+    size_t first = asked.from < pool->n ? (size_t)asked.from : pool->n;
+    size_t n = asked.count < pool->n - first ? (size_t)asked.count : pool->n - first;
     size_t most = question_answer_max(FORM_ITEMS, n, pool_ids_max(n, pool->id_bytes));
     if (!question_may_answer(rq, most, "the page", "ask for fewer items")) {
         return HTTP_DONE;
@@ -152,7 +107,7 @@ enum http_outcome get_pool(struct http_request *rq)
     struct pool_walk walk = {0};
     buf_add(&rq->out, "{", 1);
     add_about(&rq->out, pool);
-    buf_addf(&rq->out, ",\"from\":%ld,\"ids\":[", from);
+    buf_addf(&rq->out, ",\"from\":%" PRIu64 ",\"ids\":[", asked.from);
     for (size_t i = first; i < first + n; i++) {
         buf_add(&rq->out, ",", i > first);
         json_add_id(&rq->out, pool_item(pool, i, &walk));

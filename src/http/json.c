@@ -1,6 +1,7 @@
 #include "http/json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,21 +347,27 @@ bool json_read(struct http_request *rq, unsigned of, struct asked *asked)
 
 /* --- the query --- */
 
-/* As the number of a body: the service says what is wrong with it. */
+/* Where a row has no limits, the service says what is wrong with it. */
 static bool argument_number(struct http_request *rq, const struct field *field, struct slice value, struct asked *asked)
 {
-    char text[NUMBER_TEXT] = "", *end = text;
+    char text[NUMBER_TEXT] = "", range[FIELDS_TEXT] = "", *end = text;
+    int64_t number = 0;
     if (value.len > 0 && value.len < sizeof text) {
         memcpy(text, value.data, value.len);
         errno = 0;
-        *(int64_t *)field_at(field, asked) = strtoll(text, &end, 10);
+        number = strtoll(text, &end, 10);
     }
     bool good = end != text && *end == '\0' && errno == 0;
-    if (!good) {
-        http_problem(rq, 400, "bad-request", "%s is '%.*s', expected a whole number", field->name,
-                     (int)(value.len < SHOWN_ARGUMENT ? value.len : SHOWN_ARGUMENT), value.data);
+    if (field->most > 0) {
+        good = good && number >= field->least && number <= (int64_t)field->most;
+        snprintf(range, sizeof range, " from %" PRId64 " to %zu", field->least, field->most);
     }
-    return *(bool *)field_given(field, asked) = good;
+    if (!good) {
+        http_problem(rq, 400, "bad-request", "%s is '%.*s', expected a whole number%s", field->name,
+                     (int)(value.len < SHOWN_ARGUMENT ? value.len : SHOWN_ARGUMENT), value.data, range);
+    }
+    field_set_number(field, asked, number, good);
+    return good;
 }
 
 static bool read_argument(struct http_request *rq, const struct field *field, struct slice value, struct asked *asked)

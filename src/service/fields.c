@@ -63,94 +63,74 @@ const struct field request_fields[] = {
      .needed = OF_CHANGES | OF_POOL_GET, .word = "name"},
     {"rename", FIELD_TEXT, AT(names[1]), .number = 9, .http = OF_POOL_POST, .grpc = OF_CHANGES, .place = OF_POOL_RENAME,
      .needed = OF_POOL_RENAME, .word = "new_name"},
-    {"from", FIELD_NUMBER, AT(from), .number = 2, .grpc = OF_POOL_GET},
-    {"count", FIELD_NUMBER, AT(count), .number = 3, .grpc = OF_POOL_GET},
+    {"from", FIELD_NUMBER, AT(from), .number = 2, .http = OF_POOL_GET, .grpc = OF_POOL_GET, .most = POOL_ITEMS_MAX},
+    {"count", FIELD_NUMBER, AT(count), .number = 3, .http = OF_POOL_GET, .grpc = OF_POOL_GET, .least = 1,
+     .most = ITEMS_MAX},
     {0},
 };
 
-/* A list of words, while it is written: the last one waits for what stands before it. */
-struct words {
-    char *out;
-    size_t len;
-    const char *last;
-};
-
-static void add_word(struct words *w, const char *word, const char *between)
+static const char *join(const char *const *words, size_t n, const char *last, char out[FIELDS_TEXT])
 {
-    if (w->last != NULL && w->len < FIELDS_TEXT) {
-        w->len += (size_t)snprintf(w->out + w->len, FIELDS_TEXT - w->len, "%s%s", w->last, between);
+    size_t len = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < n && len < FIELDS_TEXT; i++) {
+        const char *between = i == 0 ? "" : i + 1 < n ? ", " : last;
+        len += (size_t)snprintf(out + len, FIELDS_TEXT - len, "%s%s", between, words[i]);
     }
-    w->last = word;
-}
-
-static const char *end_words(struct words *w, const char *between)
-{
-    if (w->len > 2) {
-        w->len -= 2; /* the comma */
-        w->len += (size_t)snprintf(w->out + w->len, FIELDS_TEXT - w->len, "%s", between);
-    }
-    snprintf(w->out + w->len, FIELDS_TEXT - w->len, "%s", w->last);
-    return w->out;
+    return out;
 }
 
 const char *fields_expected(unsigned of, char out[FIELDS_TEXT])
 {
-    struct words w = {.out = out, .last = NULL};
+    const char *names[FIELDS_MAX];
+    size_t n = 0;
     for (const struct field *f = request_fields; f->name != NULL; f++) {
         if ((f->http & ~f->hidden & of) != 0) {
-            add_word(&w, f->name, ", ");
+            names[n++] = f->name;
         }
     }
-    return end_words(&w, " and ");
+    return join(names, n, " and ", out);
 }
 
-/* Options before what is asked about, and of that the list which takes all that follows it at the end. */
-static int rank(const struct field *f)
+/* Where it stands in RESP: by its place 0, a list behind those 1, an option 2, the candidates 3, and what takes all
+ * that follows it 4; -1: it is not there. */
+static int rank(const struct field *f, unsigned of)
 {
-    return !f->last ? 0 : f->type != FIELD_IDS ? 1 : 2;
+    bool is_list = f->type == FIELD_IDS;
+    return (f->place & of) != 0 ? is_list : (f->option & of) == 0 ? -1 : !f->last ? 2 : is_list ? 4 : 3;
 }
 
 const char *fields_words(unsigned of, char out[FIELDS_TEXT])
 {
-    struct words w = {.out = out, .last = NULL};
-    for (int r = 0; r < 3; r++) {
+    const char *words[FIELDS_MAX];
+    size_t n = 0;
+    for (int r = 2; r <= 4; r++) {
         for (const struct field *f = request_fields; f->name != NULL; f++) {
-            if ((f->option & of) != 0 && rank(f) == r) {
-                add_word(&w, f->word, ", ");
+            if (rank(f, of) == r) {
+                words[n++] = f->word;
             }
         }
     }
-    return end_words(&w, " or ");
-}
-
-static void add_syntax(char *out, size_t *len, const char *format, const char *word)
-{
-    bool joined = *len == 0 || format[0] == '|';
-    *len += (size_t)snprintf(out + *len, FIELDS_SYNTAX - *len, joined ? "" : " ");
-    *len += (size_t)snprintf(out + *len, FIELDS_SYNTAX - *len, format, word, word);
+    return join(words, n, " or ", out);
 }
 
 const char *fields_syntax(unsigned of, char out[FIELDS_SYNTAX])
 {
     size_t len = 0;
     out[0] = '\0';
-    for (const struct field *f = request_fields; f->name != NULL; f++) {
-        if ((f->place & of) != 0 && f->type != FIELD_IDS) {
-            add_syntax(out, &len, "%s", f->word);
-        }
-    }
-    for (const struct field *f = request_fields; f->name != NULL; f++) {
-        if ((f->place & of) != 0 && f->type == FIELD_IDS) {
-            char one[16];
-            snprintf(one, sizeof one, "%.*s", (int)strlen(f->name) - 1, f->name);
-            add_syntax(out, &len, (f->needed & of) != 0 ? "%s [%s ...]" : "[%s ...]", one);
-        }
-    }
-    for (int last = 0; last < 2; last++) {
+    for (int r = 0; r <= 3; r++) {
         for (const struct field *f = request_fields; f->name != NULL; f++) {
-            if ((f->option & of) != 0 && f->last == last) {
-                add_syntax(out, &len, f->syntax, "");
+            int is = rank(f, of);
+            if (is != r && (r != 3 || is != 4)) {
+                continue;
             }
+            char one[16], list[64];
+            bool needed = (f->needed & of) != 0;
+            snprintf(one, sizeof one, "%.*s", (int)strlen(f->name) - 1, f->name); /* "item" of "items" */
+            snprintf(list, sizeof list, "%s%s[%s ...]", needed ? one : "", needed ? " " : "", one);
+            const char *text = r == 0 ? f->word : r == 1 ? list : f->syntax;
+            len +=
+                (size_t)snprintf(out + len, FIELDS_SYNTAX - len, "%s%s", len == 0 || text[0] == '|' ? "" : " ", text);
         }
     }
     return out;
@@ -202,7 +182,7 @@ const char *fields_hidden(unsigned of, const struct request *rq)
 int fields_check(const struct request *rq, struct err *err)
 {
     for (const struct field *f = request_fields; f->name != NULL; f++) {
-        if (f->least == 0 || !is_given(f, rq)) {
+        if (f->least == 0 || f->to >= sizeof *rq || !is_given(f, rq)) {
             continue;
         }
         int64_t value = *(const int64_t *)(const void *)((const char *)rq + f->to);

@@ -80,7 +80,7 @@ struct field {
     const char *syntax;     /* of an option. What begins with '|' stands there instead of what is before it */
     const char *expected;   /* a form or number in RESP: "LIMIT must be ..., got '0'" */
     size_t room;            /* where a list of JSON and protobuf stands in the loop's room for ids, */
-    size_t most;            /* and how many it has at most there; 0: ITEMS_MAX */
+    size_t most;            /* and how many it has at most there; 0: ITEMS_MAX. Of a number in a query: the largest */
     int64_t least;          /* of a number; 0: any */
 };
 
@@ -111,7 +111,7 @@ static inline void field_set_number(const struct field *f, struct asked *asked, 
 bool fields_form(struct slice text, enum question_form *form);
 
 /* "user, items and at": what the operation expects over HTTP. */
-enum { FIELDS_TEXT = 160 };
+enum { FIELDS_TEXT = 160, FIELDS_MAX = 64 /* rows: a bit of each says what was given */ };
 const char *fields_expected(unsigned of, char out[FIELDS_TEXT]);
 
 /* "SESSION, LIMIT, POOL or ITEMS": which words it expects in RESP. */
