@@ -25,7 +25,7 @@ struct row {
 
 #define ANY "\1"
 #define N_COMMANDS "46"
-#define N_DOCS "90"
+#define N_DOCS "92"
 #define COUNT_ERROR(name) "-ERR wrong number of arguments for '" name "' command\r\n"
 #define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define LONG_256 LONG_64 LONG_64 LONG_64 LONG_64
@@ -405,7 +405,7 @@ static const struct row rows[] = {
      "*2\r\n$3\r\nwhy\r\n*8\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY,
      "%1\r\n$3\r\nwhy\r\n%4\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY},
     {"COMMAND DOCS\r\n", "*" N_DOCS "\r\n$3\r\nacl\r\n*10\r\n" ANY, "%" N_COMMANDS "\r\n$3\r\nacl\r\n%5\r\n" ANY},
-    {"COMMAND LIST\r\n", "*" ANY "\r\n$3\r\nacl\r\n$10\r\nacl|whoami\r\n$4\r\nauth\r\n" ANY "\r\nwhy\r\n", NULL},
+    {"COMMAND LIST\r\n", "*" ANY "\r\n$3\r\nacl\r\n$10\r\nacl|whoami\r\n$7\r\narchive\r\n" ANY "\r\nwhy\r\n", NULL},
     {"COMMAND LIST FILTERBY PATTERN *een\r\nCOMMAND LIST filterby pattern RING*\r\n",
      "*2\r\n$4\r\nseen\r\n$6\r\nunseen\r\n*2\r\n$4\r\nring\r\n$10\r\nring|flush\r\n", NULL},
     {"COMMAND LIST FILTERBY MODULE foo\r\nCOMMAND LIST FILTERBY ACLCAT admin\r\n", "*0\r\n*0\r\n", NULL},
