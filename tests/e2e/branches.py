@@ -11,6 +11,7 @@ NEAR_MS = 100  # events behind a forget are sent some milliseconds later
 class Event:
     def __init__(self, play, user, item, at_ms, sure, past):
         self.play, self.user, self.item, self.at_ms, self.sure, self.past = play, user, item, at_ms, sure, past
+        self.by_folder = False  # a forget that a tombstone brought: of a user who was not there it brought nothing
 
     def ends(self, play):
         """Whether this forget is of what was played there."""
@@ -65,11 +66,14 @@ class Branches:
             for b in (theirs | perhaps) - ours:
                 if b.ends(a):
                     apart = b.at_ms - a.at_ms
-                    ended = None if abs(apart) < NEAR_MS else True if apart > 0 else False if by_feed else None
+                    unsure = abs(apart) < NEAR_MS or (apart > 0 and b.by_folder)
+                    ended = None if unsure else True if apart > 0 else False if by_feed else None
                     self.decide(a, b, ended)
                 elif a.ends(b):
                     self.decide(b, a, False if forgets == "spare" else None)
             new.log.append((seqs[0], seqs[1] if whole and a in ours else PERHAPS, a))
+        for a in (ours | maybe) - theirs:
+            a.by_folder = a.by_folder or not by_feed
 
     def decide(self, play, forget, ended):
         before = self.verdicts.setdefault((play, forget), ended)

@@ -1,23 +1,24 @@
 """Three nodes in every order: plays, deliveries and forgets at whatever leads or believes so; promotions, over a server
 and of a folder; rejoins and clones, cut short and repeated; kill -9, a supervisor, an operator who does what the log and
 the commands say; settings that one node alone has, wires that are cut, clocks apart and a month's end between them, a
-full disk, a feed that no longer reaches. In the end all are healed: what was acknowledged is seen, what was forgotten is
-not (branches.py), and nodes that are level answer and compare equal.
+full disk and a broken one, nodes that stand still, a feed that no longer reaches. In the end all are healed: what was
+acknowledged is seen, what was forgotten is not (branches.py), and nodes that are level answer and compare equal.
 
 UNSEEN_NODES_SEEDS says how many seeds (16); UNSEEN_NODES_SEED those alone.
 """
 import os
 import re
 import shutil
-import signal
+import subprocess
 import threading
 
 import pytest
 
 from branches import NEVER, Branches
-from conftest import HOUR, START, run, until
+from conftest import BUILD, HOUR, REPO, START, UNSEEN, run, until
 from partition import OPEN, SHAPES, Wire
-from resp import Closed, RespError
+from resp import RespError
+from standstill import freeze, thaw
 from test_reload import reload
 from test_replica_model import ITEMS, USERS, Nodes, fields
 
@@ -26,18 +27,25 @@ ONE = os.environ.pop("UNSEEN_NODES_SEED", "")
 STEPS = 50
 DECEMBER = 1796083200000
 FEW_USERS, FEW_ITEMS = USERS[:3], ITEMS[:10]
+STEPS_OF = {  # what is asked of another node, by which a step of a command has a name
+    "rejoin": ["HELLO", "STATUS", "POSITIONS", "TOMBSTONES", "MERGE", "USERS", "LOAD", "ENLIST", "FLUSH"],
+    "clone": ["HELLO", "STATUS", "ENLIST", "POSITIONS", "TOMBSTONES", "USERS"],
+    "promote": ["STEPDOWN", "FETCH", "HELLO"]}
 
 
 class Group(Nodes):
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, library):
         super().__init__(folder, seed)
+        self.frozen, self.broken = {}, set()  # by how much the clock of one that stands still is behind
         draw, self.branches, self.hurry = self.random, Branches(), False
         start, self.apart = (DECEMBER - 30000 if seed % 3 == 1 else START), 5000 * (seed % 2)
         self.small = seed % 4 == 2
         for name in "abc":
             server = self.node(name, start + draw.randint(-self.apart, self.apart),
                                feed_max="1MiB" if self.small else "64MiB")
-            server.wire = Wire(server.port)
+            server.wire, server.switch = Wire(server.port), server.folder / "switch"
+            if library:
+                server.launcher = ("env", f"LD_PRELOAD={library}", f"FROZEN_DISK={server.switch}")
             self.wires.append(server.wire)
             server.options["replica_address"] = server.wire.address
             server.reign, server.term, server.more, server.whole = None, 0, set(), name == "a"
@@ -45,6 +53,9 @@ class Group(Nodes):
         self.look(self.nodes[0])
         for server in self.nodes[1:]:
             self.clone(server)
+
+    def ask(self, server, *words):
+        return None if server in self.frozen else super().ask(server, *words)
 
     # --- what is known of them ---
 
@@ -82,13 +93,73 @@ class Group(Nodes):
             self.drop(server)
             if self.random.random() < 0.5 if kills is None else kills:
                 server.kill()
+                self.frozen.pop(server, None)
             else:
+                self.go_on(server)
+                self.mend(server)
                 assert server.stop() == 0, self.story
 
     def up(self, server):
+        self.go_on(server)
         if not server.alive() and server.whole:
+            self.mend(server)
             server.start()
         self.look(server)
+
+    def stand_still(self):
+        server = self.random.choice(self.nodes)
+        if server.alive() and server not in self.frozen:
+            self.story.append(f"{server.folder.name} stands still")
+            freeze(server.process)
+            self.frozen[server] = 0
+
+    def go_on(self, *servers):
+        for server in servers or self.nodes:
+            behind = self.frozen.pop(server, None)
+            if behind is not None:
+                self.story.append(f"{server.folder.name} goes on")
+                thaw(server.process)
+                if behind:
+                    self.ask(server, "DEBUG", "ADVANCE", behind)
+
+    def break_disk(self):
+        server = self.random.choice(self.nodes)
+        if server.launcher:
+            file = self.random.choice(["staging.db-wal", "history.db-wal", "staging.db", "history.db"])
+            self.story.append(f"{file} of {server.folder.name} is broken")
+            server.switch.write_text(f"!{file}")
+            self.broken.add(server)
+
+    def mend(self, *servers):
+        for server in servers or self.nodes:
+            if server in self.broken:
+                self.story.append(f"the disk of {server.folder.name} is well")
+                server.switch.unlink()
+                self.broken.remove(server)
+
+    def cut_short(self, words, most, *servers):
+        """At a step that has a name, too."""
+        if self.random.random() < 0.3:
+            return super().cut_short(words, most, *servers)
+        draw = self.random
+        step, nth, whom = draw.choice(STEPS_OF[words[0]]), draw.randint(1, 2), draw.choice([None, *servers])
+        self.story.append(f"{words[0]}, and {whom.folder.name if whom else 'it'} killed at {step} {nth}")
+        process = subprocess.Popen([str(UNSEEN), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        killed = []
+
+        def kill():
+            killed.append(whom)
+            (whom.process if whom else process).kill()
+
+        for wire in self.wires:
+            wire.trap = (step.encode(), nth, kill)
+        said = process.communicate()[0].decode()
+        for wire in self.wires:
+            wire.trap = None
+        if whom and killed:
+            whom.process.wait()
+            self.drop(whom)
+        return said
 
     def command(self, server, *words):
         """Of its folder."""
@@ -118,7 +189,9 @@ class Group(Nodes):
 
     def advance(self, ms):
         for server in self.nodes:
-            if server.alive():
+            if server in self.frozen:
+                self.frozen[server] += ms
+            elif server.alive():
                 self.ask(server, "DEBUG", "ADVANCE", ms)
             server.clock += ms
 
@@ -140,7 +213,7 @@ class Group(Nodes):
             self.branches.record(server.reign, not word.startswith("FORGET"), user, items or [None], at_ms, seqs, sure)
 
     def writes(self):
-        lead = [s for s in self.nodes if s.alive() and self.look(s)["role"] == b"primary"]
+        lead = [s for s in self.nodes if (self.look(s) or {}).get("role") == b"primary"]
         for _ in range(self.random.randint(1, 4) if lead else 0):
             self.advance(1000)
             self.write(self.random.choice(lead))
@@ -158,7 +231,7 @@ class Group(Nodes):
 
     def flood(self):
         server = self.leader()
-        if self.small and server.alive():
+        if self.small and server.alive() and server not in self.frozen and server not in self.broken:
             self.story.append(f"flood {server.folder.name}")
             with server.client() as link:
                 link.pipeline([("PLAYED", f"filler{i}", *(f"{i}:{k}" + "x" * 200 for k in range(10))) for i in range(600)])
@@ -167,7 +240,10 @@ class Group(Nodes):
         server = self.random.choice(self.nodes)
         self.story.append(f"flush {server.folder.name}")
         if server.alive():
-            self.ask(server, "RING", "FLUSH")
+            try:
+                self.ask(server, "RING", "FLUSH")
+            except RespError as refused:
+                self.story.append(str(refused))
 
     # --- surroundings ---
 
@@ -182,6 +258,7 @@ class Group(Nodes):
     def set(self, server, **options):
         self.story.append(f"{server.folder.name}: {options}")
         server.options.update(options)
+        self.go_on(server)
         if server.alive():
             reload(server)
 
@@ -238,6 +315,14 @@ class Group(Nodes):
         """Two primaries, and clients of both."""
         self.cut(self.leader())
         self.promote(force=True)
+
+    def back(self):
+        """An old primary leads once more, without what its successor has; and who has followed that one is to follow."""
+        fenced = [s for s in self.nodes if s.reign and (self.look(s) or {}).get("role") == b"fenced"]
+        if fenced:
+            old = self.random.choice(fenced)
+            self.run("promote", "--to", f"127.0.0.1:{old.port}", "--force")
+            self.look(old)
 
     def rejoin(self, server):
         leader, old = self.leader(), server.reign
@@ -303,10 +388,6 @@ class Group(Nodes):
         if state is None:
             self.clone(server)
             return True
-        if state["role"] == b"fenced" and self.random.random() < 0.1 and not self.hurry:
-            self.run("promote", "--to", f"127.0.0.1:{server.port}", "--force")
-            self.look(server)
-            return True
         if state["role"] == b"fenced":
             self.rejoin(server)
             return True
@@ -334,13 +415,14 @@ class Group(Nodes):
         what = self.random.choices(
             [self.writes, self.flush, self.hour, self.minute, self.kill, self.killed_while_it_writes, self.supervise,
              self.restart, self.promote, self.part, self.operate, self.settings, self.restore, self.cut, self.heal, self.flood,
-             self.check], [30, 4, 0.3, 1, 3, 1, 6, 1, 3, 3, 7, 2, 3, 3, 4, 1, 3])[0]
+             self.check, self.back, self.stand_still, self.go_on, self.break_disk, self.mend],
+            [30, 4, 0.3, 1, 3, 1, 6, 1, 3, 3, 7, 2, 3, 3, 4, 1, 3, 2, 2, 3, 2, 3])[0]
         what()
 
     def check(self):
         """Each node that leads, or did, answers what it has."""
         for server in self.nodes:
-            if server.reign and server.alive():
+            if server.reign and server.alive() and server not in self.frozen and server not in self.broken:
                 self.compare(server, server.reign)
 
     def compare(self, server, reign):
@@ -355,6 +437,8 @@ class Group(Nodes):
         """One primary, and all are level."""
         self.story.append("--- settle")
         self.hurry = True
+        self.go_on()
+        self.mend()
         self.heal()
         self.restore()
         for round in range(40):
@@ -414,12 +498,23 @@ class Group(Nodes):
                 assert done.returncode == 0 or (order and all(order)), done
 
 
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """None: nothing may stand before the C library, or there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or "san" in BUILD.name:
+        return None
+    made = tmp_path_factory.mktemp("disk") / "frozen_disk.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, REPO / "tests/e2e/frozen_disk.c", "-ldl"], check=True)
+    return made
+
+
 @pytest.fixture
-def group(folder):
+def group(folder, library):
     made = []
 
     def make(seed):
-        made.append(Group(folder, seed))
+        made.append(Group(folder, seed, library))
         return made[-1]
 
     yield make
