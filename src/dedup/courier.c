@@ -19,8 +19,6 @@
 #include "base/log.h"
 #include "store/node.h"
 
-enum { OFF_LOOK_MS = HEARTBEAT_EVERY_MS };
-
 const char *courier_doing_name(enum courier_doing doing)
 {
     static const char *const names[COURIER_DOINGS] = {"off", "waiting", "fenced", "filling", "sending", "in step"};
@@ -261,20 +259,26 @@ void courier_give_up(struct store *store, const struct courier_ops *ops)
 
 /* --- carrying --- */
 
+static uint64_t this_node(struct courier *c)
+{
+    struct store_node self = {.node = 0};
+    if (is_remote(c)) {
+        c->store->node->get(c->store, &self);
+    }
+    return self.node;
+}
+
 static int open_it(struct courier *c, struct err *err)
 {
     struct feed_state queue;
-    struct store_node self = {.node = 0};
     if (c->is_open) {
         return 0;
     }
     feed_state_of(c->store, c->ops->consumer, &queue);
     c->done = is_remote(c) ? c->done : queue.cursor;
     c->to = c->done;
-    if (c->store->node != NULL) {
-        c->store->node->get(c->store, &self);
-    }
-    c->node = self.node;
+    c->node = this_node(c);
+    c->worked = false;
     int rc = c->ops->open(c->arg, err);
     c->is_open = rc == 0;
     c->opened_us = now_us(c);
@@ -285,16 +289,12 @@ static int open_it(struct courier *c, struct err *err)
 /* Whether a remote one can be gone on with: also after the read, since what it has lost isn't read. */
 static int check(struct courier *c, struct err *err)
 {
-    struct store_node self = {.node = 0};
     struct feed_state queue;
     if (!is_remote(c)) {
         return 0;
     }
-    if (c->store->node != NULL) {
-        c->store->node->get(c->store, &self);
-    }
     feed_state_of(c->store, c->ops->consumer, &queue);
-    return self.node != c->node ? err_set(err, ERR_STALE, "this folder has become another node")
+    return this_node(c) != c->node ? err_set(err, ERR_STALE, "this folder has become another node")
            : queue.name[0] == '\0' || queue.place == FEED_LOST
                ? err_set(err, ERR_STALE, "too much was recorded while it was away (feed_max)")
                : 0;
@@ -334,6 +334,7 @@ static void note_sent(struct courier *c, const struct courier_batch *b)
     if (b->to > b->from) {
         feed_sent_add(&c->sent, &stretch);
     }
+    c->worked = c->worked || b->n > 0;
     c->to = b->to;
     c->beat_us = now_us(c) + (int64_t)c->ops->beat_ms * 1000;
     pthread_mutex_lock(&c->mutex);
@@ -383,8 +384,9 @@ static void shut(struct courier *c)
 static void trouble(struct courier *c, const struct err *err)
 {
     const bool old = c->is_open && now_us(c) - c->opened_us >= COURIER_AGAIN_MS * 1000;
+    const bool hung_up = err->code == ERR_CLOSED && (old || (c->is_open && c->worked));
     shut(c);
-    if (task_stops(&c->task) || (old && err->code == ERR_CLOSED)) {
+    if (task_stops(&c->task) || hung_up) {
         return;
     }
     if (old && err->code == ERR_STALE) {
@@ -423,9 +425,9 @@ static void run(void *arg)
             if (is_remote(c)) {
                 courier_give_up(c->store, c->ops); /* once it is promoted, all is brought in anew */
             }
-            rest_ms(c, OFF_LOOK_MS, true);
+            rest_ms(c, HEARTBEAT_EVERY_MS, true);
         } else if (is_fenced(c)) {
-            rest_ms(c, OFF_LOOK_MS, true);
+            rest_ms(c, HEARTBEAT_EVERY_MS, true);
         } else {
             carry(c);
         }

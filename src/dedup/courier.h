@@ -67,7 +67,8 @@ struct courier_ops {
 
     /* On the courier's thread. What fails is closed, and opened again after a delay; but for
      *   ERR_STALE   it is to be opened again, at once when it was open for COURIER_AGAIN_MS, which is logged;
-     *   ERR_CLOSED  the same, and that is nothing to log: it hung up while there was nothing to say;
+     *   ERR_CLOSED  the same, also when it has taken events, and that is nothing to log: it hung up while there was
+     *               nothing to say;
      *   ERR_LOCKED  another writer has taken over: not before courier_retry(), or a change of roles.
      */
     int (*open)(void *arg, struct err *err);
@@ -112,9 +113,9 @@ struct courier {
     struct store_reader *reader;
     struct arena arena;
     struct feed_event *events;
-    bool is_open;
-    uint64_t node;     /* this one, as it was opened */
-    uint64_t to, done; /* sent; and durable there, in this run */
+    bool is_open, worked; /* worked: has taken events since */
+    uint64_t node;        /* this one, as it was opened */
+    uint64_t to, done;    /* sent; and durable there, in this run */
     struct feed_sent sent;
     int64_t opened_us, beat_us;
     int64_t delay_ms;
