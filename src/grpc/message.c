@@ -105,7 +105,7 @@ static int read_bytes(struct reading *r, const struct field *f, unsigned number,
     }
     bool is_given = bytes.len > 0 || f->number == OF_ITEMS; /* an empty user is none, an empty item is one */
     *given = is_given ? *given | bit : *given & ~bit;
-    if (f->type == FIELD_TEXT && bytes.len == 0 && (f->needed & r->of) == 0) {
+    if ((f->type == FIELD_TEXT || f->type == FIELD_BYTES) && bytes.len == 0 && (f->needed & r->of) == 0) {
         *to = (struct slice){NULL, 0}; /* "" is none */
     } else if (is_given || ((r->text | r->binary) & bit) == 0) {
         *to = bytes;
@@ -240,19 +240,7 @@ static void complete(struct message *m, const struct method *method)
 {
     struct request *rq = &m->asked.rq;
     m->op = rq->has_at ? OP_PLAYEDAT : method->op;
-    if (rq->kind >= REQUEST_POOL_SET) {
-        rq->pools = m->asked.names;
-        rq->n_pools = rq->kind == REQUEST_POOL_RENAME ? 2 : 1;
-    }
-    if (m->asked.hashes.len > 0) {
-        rq->hashed = true;
-        rq->items = &m->asked.hashes;
-        rq->n = m->asked.hashes.len / HASH_BYTES;
-    }
-    if (rq->kind == REQUEST_WHY) {
-        rq->items = &m->asked.item;
-        rq->n = 1;
-    }
+    fields_complete(&m->asked);
     if (method->of & (OF_BLOCK | OF_UNBLOCK) && rq->session.data == NULL) {
         rq->session = slice_str("");
     }

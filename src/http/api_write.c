@@ -55,25 +55,8 @@ enum http_outcome post_unblock(struct http_request *rq)
 }
 
 /* ?item=a&item=b */
-static bool read_items(struct http_request *rq, size_t *n)
-{
-    struct slice name, value;
-    size_t at = 0;
-    int code;
-    *n = 0;
-    while ((code = http_argument(rq, &at, &name, &value)) > 0 && slice_eq(name, slice_str("item"))) {
-        rq->items[(*n)++] = value; /* a line holds far fewer than ITEMS_MAX */
-    }
-    if (code < 0) {
-        http_problem(rq, 400, "bad-request", "the query holds a %% without two hex digits behind it");
-    } else if (code > 0) {
-        http_problem(rq, 400, "bad-request", "unknown argument '%.*s', expected item", (int)name.len, name.data);
-    }
-    return code == 0;
-}
-
 enum http_outcome delete_user(struct http_request *rq)
 {
-    struct request asked = {.kind = REQUEST_FORGET, .user = rq->param, .items = rq->items};
-    return read_items(rq, &asked.n) ? http_submit(rq, &asked, OP_FORGET, tell_forgotten) : HTTP_DONE;
+    struct asked asked = {.rq = {.kind = REQUEST_FORGET, .user = rq->param}};
+    return json_read_query(rq, OF_FORGET, &asked) ? http_submit(rq, &asked.rq, OP_FORGET, tell_forgotten) : HTTP_DONE;
 }

@@ -377,6 +377,10 @@ static bool read_argument(struct http_request *rq, const struct field *field, st
         return argument_number(rq, field, value, asked);
     case FIELD_FORM:
         return set_form(rq, field, value, asked);
+    case FIELD_IDS: /* a line holds far fewer than ITEMS_MAX */
+        rq->items[(*(size_t *)field_given(field, asked))++] = value;
+        *(const struct slice **)field_at(field, asked) = rq->items;
+        return true;
     case FIELD_FLAG:
         *(bool *)field_at(field, asked) = slice_eq(value, slice_str("true"));
         if (!slice_eq(value, slice_str("true")) && !slice_eq(value, slice_str("false"))) {

@@ -333,11 +333,6 @@ static enum outcome keep_reply(struct resp_client *s, const struct request *rq, 
     return OUTCOME_LATER;
 }
 
-static size_t place_of(const struct resp_client *s, const struct slice *arg)
-{
-    return (size_t)(arg - s->parser.args);
-}
-
 static size_t find_arg(const struct resp_client *s, struct slice text)
 {
     size_t i = 0;
@@ -351,7 +346,7 @@ static enum outcome wait_for(struct resp_client *s, struct request *rq, write_fn
 {
     s->late = rq->late;
     s->late_write = write;
-    s->late_items = rq->items != NULL && rq->n > 0 ? place_of(s, rq->items) : 0;
+    s->late_items = rq->items != NULL && rq->n > 0 ? find_arg(s, rq->items[0]) : 0;
     const struct slice *text;
     for (size_t i = 0; (text = fields_text(rq, i)) != NULL; i++) {
         s->late_texts[i] = text->data != NULL ? find_arg(s, *text) : 0;

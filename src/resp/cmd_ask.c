@@ -124,10 +124,9 @@ static bool may_reply(struct resp_client *s, const struct request *rq, enum outc
 }
 
 /* The items, if there are any, or the hashes. */
-static bool take_candidates(struct resp_client *s, const struct slice *args, size_t n, struct asked *asked,
-                            enum outcome *refused)
+static bool take_candidates(struct resp_client *s, struct asked *asked, enum outcome *refused)
 {
-    struct request *rq = &asked->rq;
+    const struct request *rq = &asked->rq;
     bool hashed = asked->hashes.data != NULL, has_items = rq->items != NULL;
     if (has_items ? rq->n == 0 : !hashed && rq->n_pools == 0) {
         *refused = resp_client_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
@@ -137,13 +136,7 @@ static bool take_candidates(struct resp_client *s, const struct slice *args, siz
         *refused = resp_client_refuse(s, "ERR HASHES and ITEMS can't both be given");
         return false;
     }
-    for (size_t i = 0; hashed && i < n; i++) { /* a late request finds its argument again */
-        if (args[i].data == asked->hashes.data) {
-            rq->hashed = true;
-            rq->items = args + i;
-            rq->n = args[i].len / HASH_BYTES;
-        }
-    }
+    fields_complete(asked);
     return true;
 }
 
@@ -151,7 +144,7 @@ enum outcome cmd_filter(struct resp_client *s, const struct slice *args, size_t 
 {
     struct asked asked = {.rq = {.kind = REQUEST_QUESTION}};
     enum outcome refused;
-    if (!args_read(s, OF_FILTER, args, n, 1, &asked, &refused) || !take_candidates(s, args, n, &asked, &refused) ||
+    if (!args_read(s, OF_FILTER, args, n, 1, &asked, &refused) || !take_candidates(s, &asked, &refused) ||
         (asked.rq.n_pools > 0 && !may_reply(s, &asked.rq, &refused))) {
         return refused;
     }

@@ -6,19 +6,11 @@ enum outcome cmd_request(struct resp_client *s, const struct slice *args, size_t
 {
     const struct command *row = s->last;
     struct asked asked = {.rq = {.kind = row->kind}};
-    struct request *rq = &asked.rq;
     enum outcome refused;
     size_t at = arg_is(args[0], row->name) ? 1 : 2; /* behind a subcommand's name */
     if (!args_read(s, row->of, args, n, at, &asked, &refused)) {
         return refused;
     }
-    if (row->of == OF_WHY) {
-        rq->items = args + 2;
-        rq->n = 1;
-    }
-    if (asked.names[0].data != NULL) {
-        rq->pools = asked.names;
-        rq->n_pools = asked.names[1].data != NULL ? 2 : 1;
-    }
-    return resp_client_submit(s, rq, row->write);
+    fields_complete(&asked);
+    return resp_client_submit(s, &asked.rq, row->write);
 }

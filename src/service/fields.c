@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define AT(member) .to = offsetof(struct asked, member)
 #define GIVEN(member) .given = offsetof(struct asked, member)
 
@@ -29,6 +31,7 @@ const struct field request_fields[] = {
      .place = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_FORGET | OF_POOL_SET | OF_POOL_ADD, .option = OF_FILTER,
      .needed = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_POOL_SET | OF_POOL_ADD, .word = "ITEMS",
      .syntax = "ITEMS item [item ...]", .last = true},
+    {"item", FIELD_IDS, AT(rq.items), GIVEN(rq.n), .http = OF_FORGET}, /* of the query, again and again */
     {"at", FIELD_NUMBER, AT(rq.at_ms), GIVEN(rq.has_at), .number = 3, .http = OF_PLAYED, .grpc = OF_RECORDS,
      .place = OF_PLAYEDAT, .word = "unix_ms", .expected = "a whole number of milliseconds since 1970"},
     {"pools", FIELD_TEXTS, AT(rq.pools), GIVEN(rq.n_pools), .number = 9, .http = OF_QUESTIONS, .grpc = OF_QUESTIONS,
@@ -145,6 +148,24 @@ bool fields_form(struct slice text, enum question_form *form)
         }
     }
     return false;
+}
+
+void fields_complete(struct asked *asked)
+{
+    struct request *rq = &asked->rq;
+    if (asked->hashes.data != NULL) {
+        rq->hashed = true;
+        rq->items = &asked->hashes;
+        rq->n = asked->hashes.len / HASH_BYTES;
+    }
+    if (rq->kind == REQUEST_WHY) {
+        rq->items = &asked->item;
+        rq->n = 1;
+    }
+    if (rq->kind >= REQUEST_POOL_SET) {
+        rq->pools = asked->names;
+        rq->n_pools = rq->kind == REQUEST_POOL_RENAME ? 2 : 1;
+    }
 }
 
 static bool is_text(const struct field *f)

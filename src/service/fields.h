@@ -121,6 +121,9 @@ const char *fields_words(unsigned of, char out[FIELDS_TEXT]);
 enum { FIELDS_SYNTAX = 512 };
 const char *fields_syntax(unsigned of, char out[FIELDS_SYNTAX]);
 
+/* What was read becomes what is asked: hashes and the item of WHY are items, names are those of a pool that changes. */
+void fields_complete(struct asked *asked);
+
 /* The name of a field that was read to be refused; NULL: none. */
 const char *fields_hidden(unsigned of, const struct request *rq);
 
