@@ -408,7 +408,7 @@ static void carry(struct courier *c)
     }
     set_doing(c, n == c->ops->batch_max ? COURIER_SENDING : COURIER_IN_STEP);
     if (n == 0) {
-        rest(c, c->ops->beat_ms > 0 ? c->beat_us : INT64_MAX, true);
+        rest(c, c->ops->beat_ms > 0 ? c->beat_us : now_us(c) + HEARTBEAT_EVERY_MS * 1000, true);
     } else if (n < c->ops->batch_max && c->ops->gather_ms > 0) {
         rest_ms(c, c->ops->gather_ms, false);
     }
