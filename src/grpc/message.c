@@ -1,6 +1,6 @@
 /* Reading the messages of unseen.proto, by the table of fields. A question is one key, one length and one id, ten
- * thousand times, so this is what read_list() is for: neighbours whose key and length take a byte each. All else goes
- * field by field.
+ * thousand times, so this is what read_list() is for: neighbours whose key takes a byte, and whose length a byte or
+ * two. All else goes field by field.
  */
 #include "grpc/message.h"
 
@@ -59,6 +59,23 @@ static int bad_text(const struct field *f, struct err *err)
                : err_set(err, ERR_INVALID, "%s is not valid UTF-8: other bytes go into binary_%s", f->name, f->name);
 }
 
+/* The item that follows, if it has the same key and its length takes a byte or two. */
+static bool next_item(const uint8_t **at, const uint8_t *end, uint8_t key, struct slice *item)
+{
+    const uint8_t *from = *at;
+    if (end - from < 3 || from[0] != key) { /* one of no bytes at the very end goes by itself */
+        return false;
+    }
+    bool is_long = from[1] >= 0x80;
+    size_t len = is_long ? (from[1] & 0x7fu) | (size_t)from[2] << 7 : from[1], head = is_long ? 3 : 2;
+    if ((is_long && from[2] >= 0x80) || len > (size_t)(end - from) - head) {
+        return false;
+    }
+    *item = slice_of((const char *)from + head, len);
+    *at = from + head + len;
+    return true;
+}
+
 /* One item, and its neighbours. */
 static int read_list(struct reading *r, const struct field *f, unsigned number, struct slice first, struct err *err)
 {
@@ -68,7 +85,7 @@ static int read_list(struct reading *r, const struct field *f, unsigned number, 
     const uint8_t *at = r->wire.at, *end = r->wire.end;
     struct slice item = first, *items = names ? r->m->asked.names : r->items + f->room;
     size_t *n = field_given(f, &r->m->asked), count = *n;
-    for (;;) {
+    do {
         if (!binary && !is_text(r, item)) {
             return bad_text(f, err);
         }
@@ -76,12 +93,7 @@ static int read_list(struct reading *r, const struct field *f, unsigned number, 
             items[count] = item;
         }
         count++;
-        if (end - at < 2 || at[0] != key || at[1] >= 0x80 || at[1] > end - at - 2) {
-            break;
-        }
-        item = slice_of((const char *)at + 2, at[1]);
-        at += 2 + item.len;
-    }
+    } while (next_item(&at, end, key, &item));
     *(const struct slice **)field_at(f, &r->m->asked) = items;
     *n = count;
     r->wire.at = at;
