@@ -216,7 +216,7 @@ static bool read_number(struct http_request *rq, const struct field *field, stru
 
 static bool set_form(struct http_request *rq, const struct field *field, struct slice text, struct asked *asked)
 {
-    if (!fields_form(text, field_at(field, asked))) {
+    if (!fields_form(text, false, field_at(field, asked))) {
         http_problem(rq, 400, "bad-request", "%s is \"%.*s\", expected \"items\", \"indexes\" or \"bitmap\"",
                      field->name, (int)(text.len < SHOWN ? text.len : SHOWN), text.data);
         return false;

@@ -46,17 +46,6 @@ enum outcome args_refuse_twice(struct resp_client *s, const char *option)
 
 /* --- by the table --- */
 
-static bool read_form(struct slice arg, enum question_form *form)
-{
-    for (enum question_form of = FORM_ITEMS; of < QUESTION_FORMS; of++) {
-        if (arg_is(arg, question_forms[of])) {
-            *form = of;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Of one word. */
 static bool read_one(struct resp_client *s, const struct field *f, struct slice arg, struct asked *asked,
                      enum outcome *refused)
@@ -65,7 +54,7 @@ static bool read_one(struct resp_client *s, const struct field *f, struct slice 
     bool good = true;
     switch (f->type) {
     case FIELD_FORM:
-        good = read_form(arg, to);
+        good = fields_form(arg, true, to);
         break;
     case FIELD_NUMBER:
         good = *(bool *)field_given(f, asked) = arg_int(arg, to);

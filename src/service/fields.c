@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/hash.h"
 
@@ -139,10 +140,12 @@ const char *fields_syntax(unsigned of, char out[FIELDS_SYNTAX])
     return out;
 }
 
-bool fields_form(struct slice text, enum question_form *form)
+bool fields_form(struct slice text, bool any_case, enum question_form *form)
 {
     for (enum question_form of = FORM_ITEMS; of < QUESTION_FORMS; of++) {
-        if (slice_eq(text, slice_str(question_forms[of]))) {
+        const char *name = question_forms[of];
+        bool is_it = text.len == strlen(name) && strncasecmp(text.data, name, text.len) == 0;
+        if (any_case ? is_it : slice_eq(text, slice_str(name))) {
             *form = of;
             return true;
         }

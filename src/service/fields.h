@@ -4,11 +4,12 @@
  *
  * How a field is added, say a flag FRESH of FILTER:
  * - a member of struct request (`bool fresh`), and a row here: {"fresh", FIELD_FLAG, AT(rq.fresh), its number in
- *   unseen.proto, .http = OF_FILTER, .grpc = OF_FILTER, .option = OF_FILTER, "FRESH", "[FRESH]"}. Every edge reads it
- *   from then on, refuses it by its name where its type is wrong, keeps it while a request is late, and lists it among
- *   what it expected.
+ *   unseen.proto, .http = OF_FILTER, .grpc = OF_FILTER, .option = OF_FILTER, .word = "FRESH", .syntax = "[FRESH]"}.
+ * Every edge reads it from then on, refuses it by its name where its type is wrong, keeps it while a request is late,
+ * and lists it among what it expected.
  * - what it means, where questions are asked (ask.c); what it excludes (check.c).
- * - its line in unseen.proto, openapi.json and docs/commands.md, which the test asks for.
+ * - its line in unseen.proto, openapi.json and docs/commands.md, which the test asks for; good values and, of RESP, bad
+ *   ones in tests/e2e/test_fields.py, which then writes what each edge answers into tests/data/fields.
  * A new type is a member of enum field_type, and a case in each of the three readers: http/json.c, resp/args.c and
  * grpc/message.c. */
 #ifndef UNSEEN_SERVICE_FIELDS_H
@@ -108,7 +109,7 @@ static inline void field_set_number(const struct field *f, struct asked *asked, 
 }
 
 /* "items", "indexes" or "bitmap". */
-bool fields_form(struct slice text, enum question_form *form);
+bool fields_form(struct slice text, bool any_case, enum question_form *form);
 
 /* "user, items and at": what the operation expects over HTTP. */
 enum { FIELDS_TEXT = 160, FIELDS_MAX = 64 /* rows: a bit of each says what was given */ };

@@ -133,7 +133,7 @@ static bool has_forms(json_t *schema, size_t least)
     json_t *forms = json_object_get(schema, "enum");
     for (size_t i = 0; i < json_array_size(forms); i++) {
         enum question_form form;
-        if (!fields_form(slice_str(json_string_value(json_array_get(forms, i))), &form)) {
+        if (!fields_form(slice_str(json_string_value(json_array_get(forms, i))), false, &form)) {
             return false;
         }
     }
