@@ -140,6 +140,11 @@ static void find_base(struct archive *a, const struct catalog *c)
     }
 }
 
+static bool stops(void *arg)
+{
+    return task_stops(&((struct archive *)arg)->task);
+}
+
 int archive_begin(struct archive *a, struct err *err)
 {
     struct catalog c = {0};
@@ -151,7 +156,8 @@ int archive_begin(struct archive *a, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    if (a->depot == NULL && (rc = depot_open(a->cfg->archive_url, true, &a->depot, err)) < 0) {
+    const struct depot_order order = {a->cfg->archive_url, a->cfg, true, stops, a};
+    if (a->depot == NULL && (rc = depot_open(&order, &a->depot, err)) < 0) {
         return rc;
     }
     a->store->node->get(a->store, &a->self);

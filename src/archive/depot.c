@@ -2,16 +2,17 @@
 
 #include <string.h>
 
-static const char file_scheme[] = "file://";
-
-int depot_open(const char *url, bool make, struct depot **d, struct err *err)
+int depot_open(const struct depot_order *order, struct depot **d, struct err *err)
 {
-    size_t n = sizeof file_scheme - 1;
     *d = NULL;
-    if (strncmp(url, file_scheme, n) != 0 || url[n] != '/') {
-        return err_set(err, ERR_INVALID, "an archive is file:///path of a folder, not \"%s\"", url);
+    if (strncmp(order->url, DEPOT_FILE "/", strlen(DEPOT_FILE "/")) == 0) {
+        return depot_file_open(order, d, err);
     }
-    return depot_file_open(url + n, make, d, err);
+    if (strncmp(order->url, DEPOT_S3, strlen(DEPOT_S3)) == 0) {
+        return depot_s3_open(order, d, err);
+    }
+    return err_set(err, ERR_INVALID, "an archive is file:///path of a folder, or s3://bucket/prefix, not \"%s\"",
+                   order->url);
 }
 
 void depot_close(struct depot *d)

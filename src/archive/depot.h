@@ -3,11 +3,13 @@
 #ifndef UNSEEN_ARCHIVE_DEPOT_H
 #define UNSEEN_ARCHIVE_DEPOT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "config/config.h"
 
 struct depot;
 
@@ -34,11 +36,22 @@ struct depot {
     const struct depot_ops *ops;
 };
 
-/* 0; or ERR_INVALID: not a URL of a depot, with what is expected. make: one that isn't there is made, as far as the
- * folder above is there. ERR_NOTFOUND, ERR_SYSTEM: it can't be reached. */
-int depot_open(const char *url, bool make, struct depot **d, struct err *err);
+#define DEPOT_FILE "file://"
+#define DEPOT_S3 "s3://"
+
+struct depot_order {
+    const char *url;
+    const struct config *cfg; /* of s3: endpoint, region, path_style, keys_file */
+    bool make;                /* of file: one that isn't there is made, if the folder above it is there */
+    bool (*stops)(void *arg); /* NULL, or whether what is under way is to be given up */
+    void *arg;
+};
+
+/* 0; or ERR_INVALID: not a URL of a depot, with what is expected; ERR_NOTFOUND, ERR_SYSTEM: it can't be reached. */
+int depot_open(const struct depot_order *order, struct depot **d, struct err *err);
 void depot_close(struct depot *d); /* NULL is none */
 
-int depot_file_open(const char *folder, bool make, struct depot **d, struct err *err);
+int depot_file_open(const struct depot_order *order, struct depot **d, struct err *err);
+int depot_s3_open(const struct depot_order *order, struct depot **d, struct err *err);
 
 #endif

@@ -249,8 +249,9 @@ static void file_close(struct depot *d)
 
 static const struct depot_ops file_ops = {file_put, file_get, file_list, file_remove, file_tidy, file_close};
 
-int depot_file_open(const char *folder, bool make, struct depot **d, struct err *err)
+int depot_file_open(const struct depot_order *order, struct depot **d, struct err *err)
 {
+    const char *folder = order->url + strlen(DEPOT_FILE);
     struct stat st;
     struct file_depot *f = calloc(1, sizeof *f);
     if (f == NULL) {
@@ -264,7 +265,7 @@ int depot_file_open(const char *folder, bool make, struct depot **d, struct err 
     for (size_t len = strlen(f->root); len > 1 && f->root[len - 1] == '/'; len--) {
         f->root[len - 1] = '\0';
     }
-    if (rc == 0 && make && mkdir(f->root, 0750) == 0) {
+    if (rc == 0 && order->make && mkdir(f->root, 0750) == 0) {
         rc = folder_sync_name(f->root, err);
     }
     if (rc == 0 && stat(f->root, &st) < 0) {

@@ -18,4 +18,11 @@ libunseen_a_SOURCES += \
 	src/archive/round_end.c \
 	src/archive/round_end.h \
 	src/archive/segment.c \
+	src/archive/sigv4.c \
+	src/archive/sigv4.h \
 	src/archive/sweep.c
+if WITH_CURL
+libunseen_a_SOURCES += src/archive/depot_s3.c
+else
+libunseen_a_SOURCES += src/archive/without_curl.c
+endif

@@ -55,6 +55,8 @@ libunseen_a_SOURCES += \
 	src/base/module.h \
 	src/base/task.c \
 	src/base/task.h \
+	src/base/sha256.c \
+	src/base/sha256.h \
 	src/base/siphash.c \
 	src/base/siphash.h \
 	src/base/slice.c \

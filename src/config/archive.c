@@ -10,9 +10,27 @@ int config_validate_archive(const struct config *cfg, struct err *err)
     if (url[0] == '\0') {
         return 0;
     }
-    if (strncmp(url, "file:///", 8) != 0 || url[8] == '\0') {
-        return err_set(err, ERR_INVALID, "archive_url is %s, expected file:///path of a folder", log_quote_str(url));
+    bool file = strncmp(url, "file:///", 8) == 0 && url[8] != '\0';
+    bool bucket = strncmp(url, "s3://", 5) == 0 && url[5] != '\0' && url[5] != '/';
+    if (!file && !bucket) {
+        return err_set(err, ERR_INVALID, "archive_url is %s, expected file:///path of a folder, or s3://bucket/prefix",
+                       log_quote_str(url));
     }
+    if (bucket && strchr(url, '@') != NULL) { /* what stands before it is not for a log */
+        return err_set(err, ERR_INVALID, "archive_url has keys in it, which go into archive_keys_file");
+    }
+    const char *endpoint = cfg->archive_endpoint;
+    if (strstr(endpoint, "://") != NULL && strncmp(endpoint, "https://", 8) != 0 &&
+        strncmp(endpoint, "http://", 7) != 0) {
+        return err_set(err, ERR_INVALID, "archive_endpoint is %s, expected https://host or http://host:port",
+                       log_quote_str(endpoint));
+    }
+#ifndef WITH_CURL
+    if (bucket) {
+        return err_set(err, ERR_INVALID, "archive_url is %s, but this unseen was built without libcurl",
+                       log_quote_str(url));
+    }
+#endif
     if (cfg->store != STORE_ENGINE_SQLITE) {
         return err_set(err, ERR_INVALID,
                        "archive_url goes with store = sqlite: another store keeps no data folder here");

@@ -30,7 +30,7 @@ enum {
     CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
     CONFIG_HOST_TEXT = 64,
     CONFIG_ADDRESSES_MAX = 8, /* in one option */
-    CONFIG_OPTIONS_MAX = 128, /* rows of the table, and more */
+    CONFIG_OPTIONS_MAX = 160, /* rows of the table, and more */
     CONFIG_VARIABLE_TEXT = 80,
     CONFIG_PROPERTIES_TEXT = 2048, /* all of librdkafka's that are set */
     CONFIG_PROPERTY_NAME = 64,
@@ -185,7 +185,11 @@ struct config {
     int64_t feed_max;           /* bytes that may wait for a replica, or the front */
 
     /* Where what is recorded is kept elsewhere; section [archive]. */
-    char archive_url[CONFIG_TEXT]; /* file:///path; "": nowhere */
+    char archive_url[CONFIG_TEXT];      /* file:///path, or s3://bucket/prefix; "": nowhere */
+    char archive_endpoint[CONFIG_TEXT]; /* [http[s]://]host[:port]; "": that of AWS */
+    char archive_region[CONFIG_TEXT];
+    int64_t archive_path_style;          /* 0 no, 1 yes */
+    char archive_keys_file[CONFIG_TEXT]; /* "": the environment */
     int64_t archive_every_ms, archive_keep_ms, archive_rounds_ms;
     int64_t archive_rate; /* bytes a second of a round that is not spread over a day; 0: no limit */
 

@@ -519,7 +519,8 @@ def test_shown(make, url):
 
 
 def test_wrong_words(folder):
-    for url, cause in (("ftp://x", b"expected file:///path"), ("file://x", b"expected file:///path")):
+    for url, cause in (("ftp://x", b"expected file:///path"), ("file://x", b"expected file:///path"),
+                       ("s3:///prefix", b"expected file:///path")):
         result = run("serve", "--data", folder / "data", "--archive-url", url, check=False)
         assert result.returncode == 78 and cause in result.stderr
     result = run("restore", "--from", f"file://{folder}/none", "--data", folder / "data", check=False)

@@ -13,6 +13,7 @@
 #include "archive/catalog.h"
 #include "archive/object.h"
 #include "archive/round_end.h"
+#include "archive/sigv4.h"
 
 static const struct object_head some_head = {.kind = OBJECT_SHARD,
                                              .flags = OBJECT_LACKS_USERS,
@@ -232,15 +233,18 @@ static void test_a_folder(void **state)
     (void)state;
     char folder[] = "/tmp/unseen-depot-XXXXXX", url[64];
     struct depot *d;
+    struct depot_order order = {.url = url, .make = true};
     struct err err;
     struct buf out = {0};
     uint64_t bytes = 0;
     assert_non_null(mkdtemp(folder));
     snprintf(url, sizeof url, "file://%s/deep/below", folder);
-    assert_int_equal(depot_open(url, true, &d, &err), ERR_NOTFOUND); /* as of a disk that is not mounted */
+    assert_int_equal(depot_open(&order, &d, &err), ERR_NOTFOUND); /* as of a disk that is not mounted */
     snprintf(url, sizeof url, "file://%s/archive", folder);
-    assert_int_equal(depot_open(url, false, &d, &err), ERR_NOTFOUND);
-    assert_int_equal(depot_open(url, true, &d, &err), 0);
+    order.make = false;
+    assert_int_equal(depot_open(&order, &d, &err), ERR_NOTFOUND);
+    order.make = true;
+    assert_int_equal(depot_open(&order, &d, &err), 0);
     assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), 0);
     assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), 0); /* whose answer was lost */
     assert_int_equal(d->ops->put(d, "a/b/c", slice_str("other"), &err), ERR_INVALID);
@@ -261,12 +265,50 @@ static void test_a_folder(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The first example of AWS's own documents, and of FIPS 180-4 and RFC 4231. */
+static void test_a_signature(void **state)
+{
+    (void)state;
+    uint8_t digest[SHA256_BYTES];
+    char text[SHA256_TEXT];
+    struct buf out = {0}, encoded = {0};
+    sha256(slice_str("abc"), digest);
+    assert_string_equal(sha256_text(digest, text), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    hmac_sha256(slice_str("Jefe"), slice_str("what do ya want for nothing?"), digest);
+    assert_string_equal(sha256_text(digest, text), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    sha256(slice_of("", 0), digest);
+    const struct sigv4 r = {.method = "GET",
+                            .host = "examplebucket.s3.amazonaws.com",
+                            .path = "/test.txt",
+                            .query = "",
+                            .range = "bytes=0-9",
+                            .token = "",
+                            .payload = sha256_text(digest, text),
+                            .region = "us-east-1",
+                            .key = "AKIAIOSFODNN7EXAMPLE",
+                            .secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                            .at_ms = INT64_C(1369353600000)};
+    assert_int_equal(sigv4_sign(&r, &out), 0);
+    assert_int_equal(buf_add(&out, "", 1), 0);
+    assert_string_equal(out.data, "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+                                  "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
+                                  "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+    assert_int_equal(sigv4_encode(slice_str("a/b c~"), true, &encoded), 0);
+    assert_true(slice_eq(buf_slice(&encoded), slice_str("a/b%20c~")));
+    buf_free(&out);
+    buf_free(&encoded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_object_is_read_again),     cmocka_unit_test(test_damage_is_noticed),
-        cmocka_unit_test(test_a_record_of_a_newer_version), cmocka_unit_test(test_a_listing),
-        cmocka_unit_test(test_an_end_is_read_again),        cmocka_unit_test(test_a_folder),
+        cmocka_unit_test(test_an_object_is_read_again),
+        cmocka_unit_test(test_damage_is_noticed),
+        cmocka_unit_test(test_a_record_of_a_newer_version),
+        cmocka_unit_test(test_a_listing),
+        cmocka_unit_test(test_an_end_is_read_again),
+        cmocka_unit_test(test_a_folder),
+        cmocka_unit_test(test_a_signature),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,8 @@ int archive_depot_open(const struct config *cfg, const char *from, struct depot 
     if (url[0] == '\0') {
         return err_set(err, ERR_INVALID, "no archive is named: set url in the section [archive], or give --from URL");
     }
-    int rc = depot_open(url, false, d, err);
+    const struct depot_order order = {.url = url, .cfg = cfg};
+    int rc = depot_open(&order, d, err);
     return rc < 0 ? rc : catalog_read(*d, 0, c, err);
 }
 

@@ -1,0 +1,127 @@
+"""An archive in a bucket, whose server loses answers, refuses, tears connections, is full, and lists late."""
+import shutil
+
+import pytest
+
+from bucket import KEY, REGION, SECRET, bucket
+from conftest import Server, run, until
+from test_archive import EVERY, fields, seen, settle
+
+URL = "s3://bucket/some/prefix"
+
+
+@pytest.fixture
+def place():
+    with bucket() as b:
+        yield b
+
+
+@pytest.fixture
+def options(place, folder):
+    keys = folder / "keys"
+    keys.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key={SECRET}\n")
+    return {"archive_url": URL, "archive_endpoint": place.endpoint, "archive_region": REGION,
+            "archive_path_style": "yes", "archive_keys_file": str(keys), "archive_rate": "0"}
+
+
+def words(options):
+    return [word for name, value in options.items() if name not in ("archive_url", "archive_rate")
+            for word in ("--" + name.replace("_", "-"), value)]
+
+
+def restored(options, folder, clock):
+    target = folder / "restored"
+    target.mkdir()
+    run("restore", "--from", URL, "--data", target / "data", "--test-clock", clock, *words(options))
+    return Server(target, clock=clock)
+
+
+def burn(server):
+    server.kill()
+    shutil.rmtree(server.data)
+
+
+def test_a_bucket(make_server, options, folder, place):
+    server = make_server(**options)
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    for item in "bcdefghijk":  # more objects than a page of the list
+        settle(server)
+        with server.client() as c:
+            c.command("PLAYED", "u", item)
+    settle(server)
+    assert all(name.startswith("some/prefix/") for name in place.objects)
+    server.restart()
+    with server.client() as c:
+        c.command("PLAYED", "u", "l")
+    settle(server)
+    assert run("archive", "--verify", "--from", URL, *words(options)).returncode == 0
+    burn(server)
+    again = restored(options, folder, server.clock)
+    try:
+        assert seen(again, "u", *"abcdefghijklm") == [1] * 12 + [0]
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("what", ["lose", "tear", "refuse", "full", "skewed"])
+def test_faults(make_server, options, folder, place, what):
+    """Nothing is passed that is not there, and what is there twice is there once."""
+    server = make_server(**options)
+    settle(server)
+    place.fault(what, times=2)
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+        server.advance(EVERY)
+        until(lambda: fields(c)["errors"] == 1, server.log)
+        assert fields(c)["state"] == "waiting"
+        assert ("clock" in fields(c)["cause"]) == (what == "skewed")
+        server.advance(1000)  # the first delay; libcurl itself tries once more where an old connection has ended
+        until(lambda: fields(c)["errors"] == 2 or fields(c)["waiting"] == 0, server.log)
+        server.advance(2000)
+    settle(server)
+    burn(server)
+    again = restored(options, folder, server.clock)
+    try:
+        assert seen(again, "u", "a", "b") == [1, 0]
+    finally:
+        again.stop()
+
+
+def test_a_list_that_comes_late(make_server, options, folder, place):
+    """A start doesn't see what was written last: it writes under other names, and nothing is overwritten."""
+    server = make_server(**options)
+    settle(server)
+    place.late = True
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    settle(server)
+    written = dict(place.objects)
+    server.restart()
+    with server.client() as c:
+        c.command("PLAYED", "u", "b")
+    place.late = False
+    server.advance(EVERY)
+    with server.client() as c:
+        until(lambda: fields(c)["waiting"] == 0 and fields(c)["state"] != "waiting", server.log)
+    settle(server)
+    place.hidden.clear()
+    assert all(place.objects.get(name, body) == body for name, body in written.items())
+    burn(server)
+    again = restored(options, folder, server.clock)
+    try:
+        assert seen(again, "u", "a", "b") == [1, 1]
+    finally:
+        again.stop()
+
+
+def test_wrong_keys(make_server, options, folder):
+    (folder / "keys").write_text(f"aws_access_key_id = {KEY}\naws_secret_access_key = wrong\n")
+    server = make_server(**options)
+    with server.client() as c:
+        until(lambda: fields(c)["state"] == "waiting", server.log)
+        assert "SignatureDoesNotMatch" in fields(c)["cause"]
+        (folder / "keys").write_text(f"aws_access_key_id = {KEY}\n")
+        server.advance(EVERY)
+        until(lambda: "no keys for the bucket" in fields(c)["cause"] or fields(c)["errors"] > 1, server.log)
+        assert c.command("PLAYED", "u", "a") == 1
