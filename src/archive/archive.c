@@ -163,12 +163,16 @@ static int work(struct archive *a, int64_t *next_us, struct err *err)
     pthread_mutex_lock(&a->mutex);
     bool wanted = a->wanted; /* a round, which begins behind what was recorded before it was asked for */
     pthread_mutex_unlock(&a->mutex);
-    if (wanted || clock_mono_us() >= a->tick_us) {
+    if (wanted || archive_purges(a) || clock_mono_us() >= a->tick_us) {
         a->tick_us = clock_mono_us() + every_us;
         rc = write_segments(a, err);
     }
     if (rc == 0) {
         rc = archive_round(a, next_us, err);
+    }
+    if (rc == 0 && archive_purges(a)) {
+        rc = archive_purge(a, err);
+        *next_us = archive_purges(a) ? 0 : *next_us;
     }
     if (rc == 0 && clock_mono_ms() - a->swept_ms >= SWEEP_MS) {
         a->swept_ms = clock_mono_ms();
@@ -324,7 +328,7 @@ int archive_forget_now(struct archive *a, struct err *err)
         return err_set(err, ERR_REPLICA, "this node is no primary, so it does not write the archive");
     }
     pthread_mutex_lock(&a->mutex);
-    a->wanted = a->purge = true;
+    a->wanted = true;
     task_wake(&a->task);
     pthread_mutex_unlock(&a->mutex);
     return 0;

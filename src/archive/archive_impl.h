@@ -34,7 +34,6 @@ struct round {
     enum round_phase phase;
     uint32_t number;
     bool spread;      /* over a day */
-    bool purge;       /* what was before it is given up once it has ended */
     int64_t begun_us; /* clock_mono_us() */
     int64_t begun_real_us;
     uint64_t from, to;   /* as those of its shards */
@@ -71,20 +70,24 @@ struct archive {
     uint64_t base_from, base_to; /* of the newest round that has ended */
     uint64_t base_bytes;         /* its bytes, and those of segments since; */
     uint64_t since_bytes;
-    int64_t base_ms;   /* when it ended; 0: there is none */
-    uint64_t lacks_to; /* a round is needed that begins behind this event: users were not followed */
+    int64_t base_ms; /* when it ended; 0: there is none */
+    uint64_t
+        lacks_to; /* a round is needed that begins behind this event: users were not followed. In the folder, too. */
+    uint64_t purge_to; /* one is needed that begins here or behind; once all that it needs is there, what was before it
+                        * is given up. 1 + that event; 0: none is. In the folder, too */
     uint64_t users_in_a_row;
     int64_t swept_ms; /* clock_mono_ms() */
 
     struct store_call flush; /* the store's while `flushing` */
     struct store_call renew;
+    struct store_batch mark;
     struct feed_reset reset;
     struct feed_enlist enlist;
 
     pthread_mutex_t mutex;  /* guards: */
     bool flushing, flushed; /* flush is the store's; was answered since a round began */
     bool answered;          /* what is waited for */
-    bool wanted, purge;     /* a round was asked for */
+    bool wanted;            /* a round was asked for, which gives up what was before it */
     struct archive_status status;
 };
 
@@ -102,7 +105,14 @@ int archive_add_pools(struct archive *a, struct buf *records, struct err *err);
 
 /* round.c. Does what is due of a round; *next_us: when more is, clock_mono_us(); INT64_MAX: not known. */
 int archive_round(struct archive *a, int64_t *next_us, struct err *err);
+bool archive_purges(const struct archive *a); /* a round has ended that was to give up what was before it */
+int archive_purge(struct archive *a, struct err *err);
 void archive_round_drop(struct archive *a); /* it begins anew, under another number */
+
+/* begin.c. What is needed of a round, in the folder, as long as the node is the same: it outlives a start. */
+#define ARCHIVE_LACKS "archive:lacks:" /* lacks_to; then the node */
+#define ARCHIVE_PURGE "archive:purge:" /* purge_to */
+int archive_mark(struct archive *a, const char *what, uint64_t n, struct err *err);
 
 /* sweep.c */
 int archive_sweep(struct archive *a, bool all_before, struct err *err);

@@ -11,6 +11,7 @@
 #include "archive/round_end.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/positions.h"
 
 static void on_call(struct store_call *call)
 {
@@ -47,6 +48,38 @@ static int enlist(struct archive *a, struct err *err)
     feed_state_of(a->store, FEED_ARCHIVE, &queue);
     a->cursor = a->enlist.cursor;
     return a->store->feed->listen(a->store, &(struct feed_consumer){FEED_ARCHIVE, limit, NULL, NULL}, err);
+}
+
+/* --- what is needed of a round --- */
+
+static void on_marked(struct store_batch *batch)
+{
+    archive_answer(batch->owner);
+}
+
+static void mark_name(const struct archive *a, const char *what, char out[NODE_TEXT + 32])
+{
+    snprintf(out, NODE_TEXT + 32, "%s%016" PRIx64, what, a->self.node);
+}
+
+int archive_mark(struct archive *a, const char *what, uint64_t n, struct err *err)
+{
+    char name[NODE_TEXT + 32];
+    mark_name(a, what, name);
+    const struct store_position position = {slice_str(name), (int64_t)n};
+    a->mark = (struct store_batch){.positions = &position, .n_positions = 1, .done = on_marked, .owner = a};
+    a->store->ops->record(a->store, &a->mark);
+    archive_wait_answer(a);
+    a->tick_us = 0; /* it is an event of the feed itself */
+    return a->mark.err.code < 0 ? (*err = a->mark.err).code : 0;
+}
+
+static uint64_t marked(const struct archive *a, const char *what)
+{
+    char name[NODE_TEXT + 32];
+    int64_t n = 0;
+    mark_name(a, what, name);
+    return a->store->positions->find(a->store, slice_str(name), &n) == 1 ? (uint64_t)n : 0;
 }
 
 static int renew(struct archive *a, uint64_t run, uint64_t seq, struct err *err)
@@ -176,6 +209,8 @@ int archive_begin(struct archive *a, struct err *err)
     }
     if (rc >= 0) {
         find_base(a, &c);
+        a->lacks_to = marked(a, ARCHIVE_LACKS);
+        a->purge_to = marked(a, ARCHIVE_PURGE);
         log_info("the archive begins", "url=%s node=%016" PRIx64 " cursor=%" PRIu64 " round=%" PRIu32 " restorable=%d",
                  log_quote_str(a->cfg->archive_url), a->self.node, a->cursor, a->last_round, a->base_ms != 0);
         a->begun = true;

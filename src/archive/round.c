@@ -46,11 +46,6 @@ static void show(struct archive *a)
 void archive_round_drop(struct archive *a)
 {
     struct buf ends = a->round.ends, object = a->round.part.object;
-    if (a->round.purge) { /* it was asked for, and has not ended */
-        pthread_mutex_lock(&a->mutex);
-        a->wanted = a->purge = true;
-        pthread_mutex_unlock(&a->mutex);
-    }
     buf_clear(&ends);
     buf_free(&object);
     a->round = (struct round){.phase = ROUND_NONE, .ends = ends};
@@ -76,6 +71,14 @@ static bool is_due(const struct archive *a)
     return clock_wall_ms() - a->base_ms >= every_ms || a->since_bytes > half;
 }
 
+static bool is_wanted(struct archive *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    bool wanted = a->wanted;
+    pthread_mutex_unlock(&a->mutex);
+    return wanted;
+}
+
 /* Users who are imported now wait for the end of that: else each of them would begin a round. */
 static bool begins(struct archive *a, bool *spread)
 {
@@ -85,18 +88,24 @@ static bool begins(struct archive *a, bool *spread)
     if (flushing) {
         return false;
     }
-    bool lacks = a->lacks_to > a->base_from;
+    bool lacks = a->lacks_to > a->base_from || a->purge_to > a->base_from + 1;
     *spread = !wanted && !lacks && a->base_ms != 0;
     return wanted || ((a->base_ms == 0 || lacks || is_due(a)) && a->users_in_a_row <= ARCHIVE_USERS_IN_A_ROW);
 }
 
-static void begin(struct archive *a, bool spread)
+static int begin(struct archive *a, bool spread, struct err *err)
 {
     struct round *r = &a->round;
     archive_round_drop(a);
+    if (is_wanted(a)) {
+        int rc = archive_mark(a, ARCHIVE_PURGE, a->cursor + 1, err);
+        if (rc < 0) {
+            return rc;
+        }
+        a->purge_to = a->cursor + 1;
+    }
     pthread_mutex_lock(&a->mutex);
-    r->purge = a->purge;
-    a->wanted = a->purge = a->flushed = false;
+    a->wanted = a->flushed = false;
     a->flushing = true;
     pthread_mutex_unlock(&a->mutex);
     r->phase = ROUND_FLUSHING;
@@ -112,6 +121,7 @@ static void begin(struct archive *a, bool spread)
              spread);
     a->flush = (struct store_call){.done = on_flushed, .owner = a};
     a->store->ring->flush(a->store, &a->flush);
+    return 0;
 }
 
 /* 1: history has all up to `from`. */
@@ -302,11 +312,9 @@ static int make_end(struct archive *a, struct err *err)
     return rc;
 }
 
-static int pass_end(struct archive *a, struct err *err)
+static void pass_end(struct archive *a)
 {
     struct round *r = &a->round;
-    bool purge = r->purge;
-    r->purge = false;
     log_info("a round of the archive has ended", "round=%" PRIu32 " parts=%" PRIu32 " bytes=%" PRIu64 " to=%" PRIu64,
              r->number, r->shard, r->bytes, r->to);
     a->base_from = r->from;
@@ -318,7 +326,23 @@ static int pass_end(struct archive *a, struct err *err)
     a->status.rounds++;
     pthread_mutex_unlock(&a->mutex);
     archive_round_drop(a);
-    return purge ? archive_sweep(a, true, err) : 0;
+}
+
+/* What was asked for is given up once nothing needs it: the round has ended, and all that its parts know is there. */
+bool archive_purges(const struct archive *a)
+{
+    return a->purge_to != 0 && a->base_ms != 0 && a->base_from + 1 >= a->purge_to;
+}
+
+int archive_purge(struct archive *a, struct err *err)
+{
+    int rc = a->cursor >= a->base_to ? archive_sweep(a, true, err) : 0;
+    if (rc < 0 || a->cursor < a->base_to) {
+        return rc;
+    }
+    rc = archive_mark(a, ARCHIVE_PURGE, 0, err);
+    a->purge_to = rc == 0 ? 0 : a->purge_to;
+    return rc;
 }
 
 /* --- its pace --- */
@@ -351,13 +375,12 @@ int archive_round(struct archive *a, int64_t *next_us, struct err *err)
     struct round *r = &a->round;
     bool spread;
     int rc = 0;
-    if (r->phase == ROUND_NONE || a->lacks_to > r->from) { /* one that lacks users is of no use */
-        if (begins(a, &spread)) {
-            begin(a, spread);
-        }
+    /* One that lacks users is of no use, and one that began before it was asked for gives up too little. */
+    if ((r->phase == ROUND_NONE || a->lacks_to > r->from || is_wanted(a)) && begins(a, &spread)) {
+        rc = begin(a, spread, err);
     }
-    if (r->phase == ROUND_NONE) {
-        return 0;
+    if (r->phase == ROUND_NONE || rc < 0) {
+        return rc;
     }
     if (r->phase == ROUND_FLUSHING) {
         rc = look_at_flush(a, err);
@@ -374,7 +397,11 @@ int archive_round(struct archive *a, int64_t *next_us, struct err *err)
                                        : make_end(a, err);
     }
     if (rc == 0 && r->part.waits && (rc = archive_put(a, &r->part, err)) == 0) {
-        rc = r->phase == ROUND_END ? pass_end(a, err) : pass_part(a, err);
+        if (r->phase == ROUND_END) {
+            pass_end(a);
+        } else {
+            rc = pass_part(a, err);
+        }
     }
     if (rc == ERR_INVALID) { /* an earlier try's part, which differs, lies there */
         archive_round_drop(a);

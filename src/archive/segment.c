@@ -147,7 +147,7 @@ static int add_event(struct archive *a, struct packing *p, const struct feed_eve
     if (e->kind == FEED_USER) {
         return add_user(a, e, head, err);
     }
-    a->users_in_a_row = 0;
+    a->users_in_a_row = e->kind == FEED_OFFSET ? a->users_in_a_row : 0; /* such as this program's own marks */
     return e->kind == FEED_POOL ? archive_add_pool(a, e->seq, e->user, &a->records, err) : 0;
 }
 
@@ -221,6 +221,10 @@ int archive_segment(struct archive *a, struct err *err)
     int rc = a->segment.waits ? 1 : make(a, err);
     if (rc != 1) {
         a->users_in_a_row = rc == 0 ? 0 : a->users_in_a_row;
+        return rc;
+    }
+    /* Before it is passed: who comes after a kill must know that a round is needed. */
+    if ((h->flags & OBJECT_LACKS_USERS) != 0 && (rc = archive_mark(a, ARCHIVE_LACKS, a->lacks_to, err)) < 0) {
         return rc;
     }
     if ((rc = archive_put(a, &a->segment, err)) < 0) {

@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 import shutil
+import signal
 import threading
 import urllib.request
 
@@ -94,6 +95,28 @@ def test_a_burnt_machine(make, url, folder):
             assert c.command("FILTER", "u9", "POOL", "hot") == [b"p1", b"p2", b"p3"]
     finally:
         again.stop()
+
+
+def parts(folder):
+    return sum(path.name != "end" and path.name[0] != "." for path in objects(folder, "base"))
+
+
+def set_rate(server, rate):
+    server.options["archive_rate"] = rate
+    server.write_config()
+    if server.process.poll() is None:
+        server.process.send_signal(signal.SIGHUP)
+        with server.client() as c:
+            until(lambda: c.command("CONFIG", "GET", "archive_rate")[1] == rate.encode(), server.log)
+
+
+@contextlib.contextmanager
+def held(server):
+    """A round that begins now goes on behind its first part once this has ended."""
+    set_rate(server, "1")
+    with server.client() as c:
+        yield c
+    set_rate(server, "0")
 
 
 # --- models ---
@@ -347,6 +370,35 @@ def test_imports(make, url, folder, users):
         again.stop()
 
 
+def test_loaded_users_outlive_a_kill(make, make_server, url, folder):
+    """The users are not in the segments, and the kill came before the round that has them had ended."""
+    users, seed = 10100, "00c0ffee12345678"
+    source = make_server(hash_seed=seed)
+    trace = folder / "trace.tsv"
+    trace.write_text("".join(f"{source.clock - 1000}\told{i}\ta{i}\n" for i in range(users)))
+    run("import", trace, "--to", f"127.0.0.1:{source.port}", "--test-clock", source.clock)
+    with source.client() as c:
+        c.command("RING", "FLUSH")
+    run("export", folder / "users.unseen", "--data", source.data)
+    server = make(hash_seed=seed)
+    settle(server)
+    run("load", folder / "users.unseen", "--to", f"127.0.0.1:{server.port}")
+    with held(server) as c:
+        server.advance(EVERY)
+        until(lambda: fields(c)["waiting"] == 0, server.log)
+        server.advance(EVERY)  # no more of them come
+        until(lambda: parts(folder) == 3, server.log)
+        server.kill()
+    server.start()
+    settle(server)
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        assert [i for i in range(0, users, 97) if seen(again, f"old{i}", f"a{i}", "b") != [1, 0]] == []
+    finally:
+        again.stop()
+
+
 def test_a_loaded_user(make, url, folder):
     """LOAD goes past staging; what follows the event is the user, whole."""
     seed = "00c0ffee12345678"
@@ -499,11 +551,62 @@ def test_forget_now(make, url, folder):
     run("archive", "--forget-now", "--data", server.data)
     with server.client() as c:
         until(lambda: fields(c)["rounds"] == 2 and fields(c)["round"] == 0, server.log)
-    now = settle(server)
-    assert now["removed"] > 0
+        until(lambda: fields(c)["removed"] > 0, server.log)
+    settle(server)
     left = objects(folder, "seg") + objects(folder, "base")
     assert not any(b"somebody" in unpacked(path) for path in left)
     assert json.loads(run("archive", "--status", "--json", "--data", server.data).stdout)["rounds"] == 2
+
+
+def test_forget_now_outlives_a_kill(make, url, folder):
+    """The round had not ended: the next start makes another one, and then what was before it goes."""
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "somebody", "a")
+    settle(server)
+    with held(server) as c:
+        c.command("FORGET", "somebody")
+        run("archive", "--forget-now", "--data", server.data)
+        until(lambda: fields(c)["round"] != 0 and parts(folder) >= 3, server.log)
+        server.kill()
+    server.start()
+    with server.client() as c:
+        until(lambda: fields(c)["removed"] > 0, server.log)
+    settle(server)
+    left = objects(folder, "seg") + objects(folder, "base")
+    assert not any(b"somebody" in unpacked(path) for path in left)
+
+
+def test_forget_now_while_a_round_is_under_way(make, url, folder):
+    """That one began too early: another begins at once."""
+    server = make()
+    settle(server)
+    with held(server) as c:
+        run("archive", "--forget-now", "--data", server.data)
+        until(lambda: parts(folder) == 3, server.log)
+        c.command("PLAYED", "u", "a")
+        run("archive", "--forget-now", "--data", server.data)
+        until(lambda: parts(folder) == 4, server.log)
+
+
+def test_forget_now_leaves_what_can_be_restored(make, url, folder):
+    """Users of the new round know more than the segments do: what was before it goes once those are there, too."""
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    settle(server)
+    with held(server) as c:
+        run("archive", "--forget-now", "--data", server.data)
+        until(lambda: fields(c)["round"] != 0 and parts(folder) >= 3, server.log)
+        c.command("PLAYED", "u", "b")
+    with server.client() as c:
+        until(lambda: fields(c)["round"] == 0 and fields(c)["removed"] > 0, server.log)
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        assert seen(again, "u", "a", "b", "c") == [1, 1, 0]
+    finally:
+        again.stop()
 
 
 def test_shown(make, url):
