@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/lib/output.h"
 #include "cli/serve/serve_config.h"
@@ -94,7 +95,7 @@ static void print_people(const struct doctor *d)
         }
     }
     int wrong = count(d, FINDING_WRONG), warnings = count(d, FINDING_WARNING);
-    printf("\n%d wrong, %d warning%s\n", wrong, warnings, warnings == 1 ? "" : "s");
+    printf("\n%d wrong, %d warning%s\n", wrong, warnings, plural((uint64_t)warnings));
 }
 
 void doctor_json(const struct doctor *d, struct json *j)
