@@ -112,6 +112,7 @@ void archive_round_drop(struct archive *a); /* it begins anew, under another num
 /* begin.c. What is needed of a round, in the folder, as long as the node is the same: it outlives a start. */
 #define ARCHIVE_LACKS "archive:lacks:" /* lacks_to; then the node */
 #define ARCHIVE_PURGE "archive:purge:" /* purge_to */
+#define ARCHIVE_PLACE "archive:place:" /* a hash of the URL, once this folder has archived there */
 int archive_mark(struct archive *a, const char *what, uint64_t n, struct err *err);
 
 /* sweep.c */

@@ -10,6 +10,7 @@
 
 #include "archive/round_end.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "store/positions.h"
 
@@ -189,11 +190,16 @@ int archive_begin(struct archive *a, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    const struct depot_order order = {a->cfg->archive_url, a->cfg, true, stops, a};
+    a->store->node->get(a->store, &a->self);
+    uint64_t place = hash_id(0, slice_str(a->cfg->archive_url));
+    bool known = marked(a, ARCHIVE_PLACE) == place; /* then a folder that is missing is one that is not mounted */
+    const struct depot_order order = {a->cfg->archive_url, a->cfg, !known, stops, a};
     if (a->depot == NULL && (rc = depot_open(&order, &a->depot, err)) < 0) {
         return rc;
     }
-    a->store->node->get(a->store, &a->self);
+    if (!known && (rc = archive_mark(a, ARCHIVE_PLACE, place, err)) < 0) {
+        return rc;
+    }
     heartbeat_excuse(&a->task.heartbeat);
     snprintf(folder, sizeof folder, "%016" PRIx64 "/", a->self.node);
     a->depot->ops->tidy(a->depot, folder);

@@ -320,6 +320,28 @@ def test_a_folder_that_went_back(make, url, folder):
         other.stop()
 
 
+def test_a_folder_that_is_gone(make, url, folder):
+    """Such as one that is not mounted: none is made in its place."""
+    server = make()
+    settle(server)
+    server.stop()
+    (folder / "archive").rename(folder / "away")
+    server.start()
+    with server.client() as c:
+        until(lambda: fields(c)["state"] == "waiting", server.log)
+        c.command("PLAYED", "u", "a")
+    assert not (folder / "archive").exists()
+    (folder / "away").rename(folder / "archive")
+    server.advance(EVERY)
+    settle(server)
+    burn(server)
+    again = restored(url, folder, server.clock)
+    try:
+        assert seen(again, "u", "a") == [1]
+    finally:
+        again.stop()
+
+
 def test_lost(make, url, folder):
     """The folder is away until more was recorded than feed_max keeps: it waits, recording goes on, and afterwards all
     users are brought in anew."""
