@@ -18,6 +18,9 @@ enum { EXPIRES_SOON_DAYS = 14, DAY_S = 24 * 3600 };
 bool doctor_info(const struct doctor *d, const char *name, char *out, size_t size)
 {
     size_t len = strlen(name);
+    if (d->info.len == 0) {
+        return false;
+    }
     const char *end = d->info.data + d->info.len;
     for (const char *line = d->info.data, *next; line != NULL && line < end; line = next) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
