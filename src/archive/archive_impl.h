@@ -94,7 +94,10 @@ struct archive {
 /* What an earlier run kept for an archive that is none any more. */
 void archive_give_up(struct store *store);
 
-/* begin.c. 0 once it is known what is there, and the feed keeps what is recorded. */
+/* begin.c. Whether what lies there of this node is this folder's past: 1; 0: another copy of it has written, or it went
+ * back to an older state, and it is another node from now on. */
+int archive_compare(struct archive *a, const struct catalog *c, struct err *err);
+/* 0 once it is known what is there, and the feed keeps what is recorded. */
 int archive_begin(struct archive *a, struct err *err);
 
 /* segment.c. 1: one was written, and more may wait; 0: what waited is there. */
@@ -115,7 +118,8 @@ void archive_round_drop(struct archive *a); /* it begins anew, under another num
 #define ARCHIVE_PLACE "archive:place:" /* a hash of the URL, once this folder has archived there */
 int archive_mark(struct archive *a, const char *what, uint64_t n, struct err *err);
 
-/* sweep.c */
+/* sweep.c. Looks, too, whether another copy of the folder writes beside it: then nothing is removed, the node is
+ * another one (archive_compare()), and it begins again: ERR_CLOSED. While the clock is doubted nothing is removed. */
 int archive_sweep(struct archive *a, bool all_before, struct err *err);
 
 /* Makes an object of a->records; its head and name are set. Then puts it, until it is there. */

@@ -102,7 +102,7 @@ static bool is_newest_of_run(const struct catalog *c, size_t i)
     if (i + 1 < c->n_segments && s[1].run == s->run && s[1].to >= s->to) {
         return false;
     }
-    for (size_t k = i + 1; k < c->n_segments; k++) {
+    for (size_t k = i + 1; k < c->n_segments && s->node == c->segments[k].node; k++) {
         if (c->segments[k].run == s->run && c->segments[k].to > s->to) {
             return false;
         }
@@ -110,14 +110,13 @@ static bool is_newest_of_run(const struct catalog *c, size_t i)
     return true;
 }
 
-/* 1: it is this folder's past; 0: it is another node from now on. */
-static int compare(struct archive *a, const struct catalog *c, struct err *err)
+int archive_compare(struct archive *a, const struct catalog *c, struct err *err)
 {
     for (size_t i = 0; i < c->n_segments; i++) {
         const struct catalog_segment *s = &c->segments[i];
         bool rolled_back = false;
-        if (is_newest_of_run(c, i) && a->store->node->knows(a->store, s->node, s->run, s->to, &rolled_back) != 1 &&
-            rolled_back) {
+        if (s->node == a->self.node && is_newest_of_run(c, i) &&
+            a->store->node->knows(a->store, s->node, s->run, s->to, &rolled_back) != 1 && rolled_back) {
             return renew(a, s->run, s->to, err);
         }
     }
@@ -205,7 +204,7 @@ int archive_begin(struct archive *a, struct err *err)
     a->depot->ops->tidy(a->depot, folder);
     rc = catalog_read(a->depot, a->self.node, &c, err);
     heartbeat_now(&a->task.heartbeat);
-    rc = rc < 0 ? rc : compare(a, &c, err);
+    rc = rc < 0 ? rc : archive_compare(a, &c, err);
     if (rc == 0) { /* another node: it has nothing there */
         a->store->node->get(a->store, &a->self);
         catalog_free(&c);

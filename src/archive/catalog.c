@@ -214,6 +214,35 @@ uint64_t catalog_reach(const struct catalog *c, uint64_t node, uint64_t from)
     return from;
 }
 
+/* Of another run, behind the first one of its run and before it. */
+static const struct catalog_segment *find_between(const struct catalog *c, size_t i)
+{
+    const struct catalog_segment *s = &c->segments[i];
+    size_t first = i;
+    for (size_t k = i; k > 0 && c->segments[k - 1].node == s->node; k--) {
+        first = c->segments[k - 1].run == s->run ? k - 1 : first;
+    }
+    for (size_t k = first; k < i; k++) {
+        const struct catalog_segment *t = &c->segments[k];
+        if (t->run != s->run && t->from > c->segments[first].from && t->from < s->from) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
+const struct catalog_segment *catalog_beside(const struct catalog *c, uint64_t node)
+{
+    const struct catalog_segment *beside = NULL;
+    for (size_t i = 1; i < c->n_segments && beside == NULL; i++) {
+        const struct catalog_segment *s = &c->segments[i];
+        if (s->node == node && s[-1].node == node && s[-1].run != s->run) {
+            beside = find_between(c, i);
+        }
+    }
+    return beside;
+}
+
 const struct catalog_shard *catalog_shards(const struct catalog *c, uint64_t node, uint32_t round, size_t *n)
 {
     size_t i = 0;

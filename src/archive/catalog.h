@@ -53,6 +53,11 @@ const char *catalog_end_name(uint64_t node, uint32_t round, char out[DEPOT_NAME_
 const struct catalog_segment *catalog_next(const struct catalog *c, uint64_t node, uint64_t reached, size_t *i);
 uint64_t catalog_reach(const struct catalog *c, uint64_t node, uint64_t from); /* of the whole chain */
 
+/* Two copies of a folder that wrote at the same time: a segment of another run between two of one run, in the order of
+ * where they begin. A chain then lacks what one of them recorded. NULL: runs follow one another, as starts do; the last
+ * of a run that was killed may be written again by the next one, from the same event on. */
+const struct catalog_segment *catalog_beside(const struct catalog *c, uint64_t node);
+
 /* The shards of a round, in their order. */
 const struct catalog_shard *catalog_shards(const struct catalog *c, uint64_t node, uint32_t round, size_t *n);
 

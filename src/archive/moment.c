@@ -72,6 +72,7 @@ static int read_chain(struct depot *d, const struct catalog *c, struct moment *m
     size_t i = 0;
     buf_clear(&m->list);
     m->reach = m->round.from;
+    m->beside = catalog_beside(c, m->node) != NULL;
     while ((s = catalog_next(c, m->node, m->reach, &i)) != NULL) {
         struct moment_segment one = {.is = *s};
         int rc = moment_read_head(d, catalog_segment_name(s, name), &one.head, err);

@@ -26,6 +26,7 @@ struct moment {
     uint64_t to;    /* the moment's */
     int64_t to_ms;  /* when it was recorded, about; of a round alone, when that ended */
     uint64_t lacks; /* segments up to `to` that lack users who were imported */
+    bool beside;    /* two copies of the folder wrote at the same time: what one of them recorded is missing */
     bool gap;       /* NEWEST: more is there, behind a gap */
 };
 

@@ -159,7 +159,7 @@ static int collect(struct archive *a, struct object_head *head, struct err *err)
         arena_reset(&a->arena);
         heartbeat_now(&a->task.heartbeat);
         n = a->store->feed->read(a->reader, FEED_ARCHIVE, head->to, a->events, ARCHIVE_READ_EVENTS, &a->arena, err);
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n && a->run.len + a->records.len < ARCHIVE_SEGMENT_BYTES; i++) {
             int rc = add_event(a, &p, &a->events[i], head, err);
             if (rc < 0) {
                 return rc;

@@ -157,11 +157,18 @@ int archive_sweep(struct archive *a, bool all_before, struct err *err)
 {
     struct catalog c = {0};
     struct sweep s = {.a = a, .c = &c};
-    s.before_ms = all_before ? INT64_MAX : clock_wall_ms() - config_now(a->cfg)->archive_keep_ms;
+    struct store_clock clock;
+    a->store->ops->clock(a->store, &clock);
+    s.before_ms = all_before ? INT64_MAX : clock.believed_ms - config_now(a->cfg)->archive_keep_ms;
     heartbeat_excuse(&a->task.heartbeat);
     int rc = catalog_read(a->depot, all_before ? a->self.node : 0, &c, err);
     heartbeat_now(&a->task.heartbeat);
-    rc = rc < 0 ? rc : sweep(&s, all_before, err);
+    rc = rc < 0 ? rc : archive_compare(a, &c, err);
+    if (rc == 0) {
+        rc = err_set(err, ERR_CLOSED, "another copy of the data folder writes there, too");
+    } else if (rc == 1) {
+        rc = clock.doubted && !all_before ? 0 : sweep(&s, all_before, err);
+    }
     catalog_free(&c);
     if (s.removed > 0) {
         log_info("objects of the archive that no moment needs any more are removed", "objects=%" PRIu64, s.removed);

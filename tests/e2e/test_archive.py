@@ -320,6 +320,69 @@ def test_a_folder_that_went_back(make, url, folder):
         other.stop()
 
 
+def test_two_copies_that_write_at_the_same_time(make, make_server, url, folder):
+    """Each becomes another node within the hour, with a round of its own. Of the hour before a restore says that something
+    is missing."""
+    server = make()
+    with server.client() as c:
+        c.command("PLAYED", "u", "both")
+    node = settle(server)["node"]
+    server.stop()
+    copy = make_server()
+    copy.stop()
+    shutil.rmtree(copy.data)
+    shutil.copytree(server.data, copy.data)
+    copy.options |= {"archive_url": url, "archive_rate": "0"}
+    copy.write_config()
+    server.start()
+    copy.start()
+    both = (server, "a"), (copy, "b")
+    for n in range(3):
+        for each, word in both:
+            with each.client() as c:
+                c.command("PLAYED", "u", f"{word}{n}")
+            settle(each)
+    problems = json.loads(run("archive", "--verify", "--from", url, "--json", check=False).stdout)["problems"]
+    assert problems and all("two copies of a folder wrote at the same time" in problem for problem in problems), problems
+    target = folder / "early"
+    target.mkdir()
+    done = restore(url, target, server.clock, "--node", node)
+    assert "two copies of the data folder wrote" in done.stderr.decode()
+    for n, (each, word) in enumerate(both):
+        each.advance(HOUR)
+        until(lambda: "from now on it is another node" in each.log(), each.log)
+        each.advance(EVERY)
+        with each.client() as c:
+            until(lambda: fields(c)["node"] != node, each.log)
+        now = settle(each)
+        again = restored(url, folder, each.clock, "--node", now["node"], name=f"restored{n}")
+        try:
+            items = [f"{w}{k}" for w in "ab" for k in range(3)]
+            assert seen(again, "u", "both", *items) == [1] + [int(item[0] == word) for item in items]
+        finally:
+            again.stop()
+
+
+def test_nothing_goes_while_the_clock_is_doubted(make, folder):
+    server = make(archive_keep="30h", archive_rounds="1h")
+    for n in range(3):
+        with server.client() as c:
+            c.command("PLAYED", "u", f"i{n}")
+        server.advance(HOUR)
+        settle(server)
+    with server.client() as c:
+        assert fields(c)["removed"] == 0 and fields(c)["rounds"] > 1
+        before = set(objects(folder, "base") + objects(folder, "seg"))
+        c.command("DEBUG", "JUMP", 40 * 24 * HOUR)
+        server.advance(1000)
+        until(lambda: b"doubted" in c.command("CLOCK"), server.log)
+        for _ in range(3):
+            server.advance(HOUR)
+            settle(server)
+        assert fields(c)["removed"] == 0
+    assert before <= set(objects(folder, "base") + objects(folder, "seg"))
+
+
 def test_a_folder_that_is_gone(make, url, folder):
     """Such as one that is not mounted: none is made in its place."""
     server = make()

@@ -176,7 +176,39 @@ static void test_a_listing(void **state)
     assert_string_equal(catalog_shard_name(&shards[1], name), names[7]);
     assert_string_equal(catalog_segment_name(&c.segments[0], name), names[1]);
     assert_string_equal(catalog_end_name(0xaa, 3, name), names[11]);
+    assert_null(catalog_beside(&c, 0xaa));
+    assert_null(catalog_beside(&c, 0xbb));
     catalog_free(&c);
+}
+
+#define SEGMENT(run, from, to) NODE "/seg/000000000000000" #run "-000000000000000" #from "-000000000000000" #to
+
+/* Which runs begin where: one after the other, or side by side. */
+static void test_two_copies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *names[8];
+        bool beside;
+    } rows[] = {
+        {{SEGMENT(1, 0, 2), SEGMENT(1, 2, 4), SEGMENT(2, 4, 6), SEGMENT(2, 6, 8)}, false},
+        /* The last of a run that was killed, which is written again: shorter, as long, longer. */
+        {{SEGMENT(1, 0, 2), SEGMENT(1, 2, 5), SEGMENT(2, 2, 4), SEGMENT(2, 4, 6)}, false},
+        {{SEGMENT(1, 0, 2), SEGMENT(1, 2, 5), SEGMENT(2, 2, 5), SEGMENT(3, 2, 5), SEGMENT(3, 5, 6)}, false},
+        {{SEGMENT(2, 2, 4), SEGMENT(1, 2, 5), SEGMENT(1, 0, 2), SEGMENT(2, 4, 5)}, false},
+        {{SEGMENT(1, 0, 2), SEGMENT(2, 2, 4), SEGMENT(3, 2, 4), SEGMENT(2, 4, 5), SEGMENT(3, 4, 5), SEGMENT(2, 5, 7)},
+         true},
+        {{SEGMENT(1, 0, 2), SEGMENT(1, 2, 4), SEGMENT(2, 3, 5), SEGMENT(1, 4, 6)}, true},
+        {{SEGMENT(2, 2, 5), SEGMENT(3, 2, 3), SEGMENT(3, 3, 4), SEGMENT(3, 4, 8), SEGMENT(2, 5, 7)}, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct listed d = {{&list_ops}, rows[i].names};
+        struct catalog c = {0};
+        struct err err;
+        assert_int_equal(catalog_read(&d.depot, 0, &c, &err), 0);
+        assert_int_equal(catalog_beside(&c, 0xaa) != NULL, rows[i].beside);
+        catalog_free(&c);
+    }
 }
 
 /* --- an end --- */
@@ -306,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_damage_is_noticed),
         cmocka_unit_test(test_a_record_of_a_newer_version),
         cmocka_unit_test(test_a_listing),
+        cmocka_unit_test(test_two_copies),
         cmocka_unit_test(test_an_end_is_read_again),
         cmocka_unit_test(test_a_folder),
         cmocka_unit_test(test_a_signature),

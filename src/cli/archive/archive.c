@@ -176,6 +176,15 @@ static void verify_all(struct verifying *v)
             found(v, err.text);
         }
     }
+    for (size_t i = 0; i < c->n_segments; i++) {
+        const struct catalog_segment *s = &c->segments[i], *beside;
+        if ((i == 0 || s[-1].node != s->node) && (beside = catalog_beside(c, s->node)) != NULL) {
+            char text[TEXT];
+            snprintf(text, sizeof text, "%s: two copies of a folder wrote at the same time, also this",
+                     catalog_segment_name(beside, name));
+            found(v, text);
+        }
+    }
     for (size_t i = 0; i < c->n_rounds; i++) {
         struct moment m = {.node = c->rounds[i].node, .round = c->rounds[i]};
         if (c->rounds[i].ended) {

@@ -283,6 +283,13 @@ int cli_restore(int argc, char **argv)
     if (rc == 0 && !list && !r.quiet) {
         print_summary(&r);
     }
+    if (rc == 0 && r.moment.beside) {
+        fprintf(stderr,
+                "unseen: two copies of the data folder wrote below node %016" PRIx64
+                " at the same time: what one of them "
+                "recorded then is missing; unseen archive --list shows the nodes that they became\n",
+                r.moment.node);
+    }
     moment_free(&r.moment);
     catalog_free(&r.catalog);
     depot_close(r.depot);
