@@ -25,6 +25,7 @@ LIVE = {
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
     "feed_max": "2GiB", "replica_ack": "replica", "replica_ack_timeout": "20ms", "replica_max_age": "1min", "replica_start": "when-heard",
     "front_user": "someone", "front_password": "secret", "front_sentinel_user": "watched", "front_sentinel_password": "seen",
+    "archive_every": "20s", "archive_keep": "40d", "archive_rounds": "8d", "archive_rate": "1MiB",
     "front_users_rate": "9", "front_max_age": "1min", "kafka_dead_letters_max": "2MiB",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
 }
@@ -45,6 +46,8 @@ RESTART = {
     "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",
     "replica_of": "127.0.0.1:1", "replica_user": "someone", "replica_password": "secret", "replica_address": "host:1",
     "replica_failover": "in-step", "replica_hedge": "yes",
+    "archive_url": "file:///tmp/elsewhere", "archive_endpoint": "http://127.0.0.1:1", "archive_region": "eu-west-1",
+    "archive_path_style": "yes", "archive_keys_file": "/tmp/keys",
     "front_redis": "127.0.0.1:1", "front_sentinel": "127.0.0.1:1/name", "front_database": "7", "front_prefix": "p:",
 }
 SECRET = ("requirepass", "hash_seed", "legacy_password", "legacy_sentinel_password", "registry_token",
@@ -328,7 +331,7 @@ def test_changes_under_load(make_server):
 
 def default(name):
     section, _, short = name.partition("_")
-    if section not in ("legacy", "kafka", "registry", "replica", "front"):
+    if section not in ("archive", "legacy", "kafka", "registry", "replica", "front"):
         section, short = "unseen", name
     text = (REPO / "etc/unseen.conf").read_text()
     return re.search(rf"^#{short} = ?(.*)$", text[text.index(f"\n[{section}]"):], re.M)[1]

@@ -563,6 +563,7 @@ static int list_months(struct db *db, struct store_month_info *out, int max, str
             break;
         }
         struct store_month_info *m = &out[n++];
+        *m = (struct store_month_info){0};
         m->month = sqlite3_column_int(stmt, 0);
         m->state = sqlite3_column_int(stmt, 1) != 0 ? STORE_MONTH_SEALED : STORE_MONTH_LIVE;
         m->users = (uint64_t)sqlite3_column_int64(stmt, 2);
