@@ -75,16 +75,52 @@ static void on_more(void *arg)
     pthread_mutex_unlock(&f->mutex);
 }
 
-static struct member *member_of(struct feeder *f, uint64_t node)
+/* With the mutex. NULL: there is no room. */
+static struct member *find_or_add(struct feeder *f, uint64_t node)
 {
-    pthread_mutex_lock(&f->mutex);
     struct member *m = find(f, node);
     if (m == NULL && f->n < FEEDER_REPLICAS_MAX) {
         m = &f->members[f->n++];
         *m = (struct member){.shown.node = node};
         name_of(node, m->name);
     }
-    pthread_mutex_unlock(&f->mutex);
+    return m;
+}
+
+/* Those that the feed doesn't hold anything for any more, since they were dismissed, make room. By the feeder's thread,
+ * which alone keeps a member without the mutex, while it keeps none. The feed is not asked with the mutex: it wakes
+ * this thread with a lock of its own. */
+static void forget_dismissed(struct feeder *f)
+{
+    for (int i = FEEDER_REPLICAS_MAX - 1; i >= 0; i--) {
+        char name[FEED_NAME_MAX] = "";
+        struct feed_state queue;
+        pthread_mutex_lock(&f->mutex);
+        if (i < f->n) {
+            snprintf(name, sizeof name, "%s", f->members[i].name);
+        }
+        pthread_mutex_unlock(&f->mutex);
+        feed_state_of(f->r->store, name, &queue);
+        if (name[0] != '\0' && queue.name[0] == '\0') {
+            pthread_mutex_lock(&f->mutex);
+            f->members[i] = f->members[--f->n];
+            pthread_mutex_unlock(&f->mutex);
+        }
+    }
+}
+
+/* By the feeder's thread. NULL: there are too many. */
+static struct member *member_of(struct feeder *f, uint64_t node)
+{
+    struct member *m = NULL;
+    for (int tries = 0; m == NULL && tries < 2; tries++) {
+        if (tries > 0) {
+            forget_dismissed(f);
+        }
+        pthread_mutex_lock(&f->mutex);
+        m = find_or_add(f, node);
+        pthread_mutex_unlock(&f->mutex);
+    }
     return m;
 }
 
@@ -450,29 +486,27 @@ void feeder_tell_address(struct feeder *f, uint64_t node, const char *address, u
     struct feed_state queue;
     name_of(node, name);
     feed_state_of(f->r->store, name, &queue);
-    struct member *m = queue.name[0] != '\0' ? member_of(f, node) : NULL; /* a clone says hello, too */
+    pthread_mutex_lock(&f->mutex);
+    struct member *m = queue.name[0] != '\0' ? find_or_add(f, node) : NULL; /* a clone says hello, too */
     if (m != NULL) {
-        pthread_mutex_lock(&f->mutex);
         if (m->shown.connected && m->shown.address[0] != '\0' && strcmp(m->shown.address, address) != 0) {
             log_warn("two replicas say that they are one node, or one has moved: clone a copied folder anew",
                      "replica=%016" PRIx64 " address=%s", node, log_quote_str(address));
         }
         snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
         m->shown.heard = term;
-        pthread_mutex_unlock(&f->mutex);
     }
+    pthread_mutex_unlock(&f->mutex);
 }
 
 void feeder_know_address(struct feeder *f, uint64_t node, const char *address)
 {
-    struct member *m = member_of(f, node);
-    if (m != NULL) {
-        pthread_mutex_lock(&f->mutex);
-        if (m->shown.address[0] == '\0') {
-            snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
-        }
-        pthread_mutex_unlock(&f->mutex);
+    pthread_mutex_lock(&f->mutex);
+    struct member *m = find_or_add(f, node);
+    if (m != NULL && m->shown.address[0] == '\0') {
+        snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
     }
+    pthread_mutex_unlock(&f->mutex);
 }
 
 int feeder_look(struct feeder *f, struct feeder_replica out[FEEDER_REPLICAS_MAX])

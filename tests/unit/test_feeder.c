@@ -1,10 +1,12 @@
 /* The primary's half, over a real store: a fetch is answered at once or waits for events; what is durable there is done
  * here, also after a restart; whoever can't go on from where they are is lost; and a folder that went back becomes
  * another node. */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,6 +234,43 @@ static void lost(void **state)
     assert_int_equal(x->fetch.err.code, ERR_NOTFOUND);
 }
 
+/* As when each new replica is a clone, and the old ones are dismissed. */
+static void those_that_were_dismissed_make_room(void **state)
+{
+    struct fixture *x = *state;
+    uint64_t cursor = 0;
+    for (uint64_t node = NODE; node < NODE + 2 * FEEDER_REPLICAS_MAX; node++) {
+        char name[FEED_NAME_MAX];
+        snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, node);
+        int done = 0;
+        struct feed_enlist e = {.call = {.done = call_done, .owner = &done}, .consumer = name};
+        x->f->store->feed->enlist(x->f->store, &e);
+        wait_flag(&done);
+        cursor = e.cursor;
+        x->done = 0;
+        buf_free(&x->fetch.events);
+        x->fetch = (struct feeder_fetch){.replica = node,
+                                         .node = self(x).node,
+                                         .run = self(x).run,
+                                         .after = cursor,
+                                         .durable = cursor,
+                                         .bytes_max = FEEDER_REPLY_MAX,
+                                         .done = on_done,
+                                         .owner = &x->done};
+        feeder_fetch(x->r.feeder, &x->fetch);
+        wait_flag(&x->done);
+        assert_int_equal(x->fetch.err.code, 0);
+        struct feeder_replica all[FEEDER_REPLICAS_MAX];
+        assert_int_equal(feeder_look(x->r.feeder, all), 1);
+        assert_true(all[0].node == node && all[0].connected);
+        done = 0;
+        struct feed_reset reset = {.call = {.done = call_done, .owner = &done}, .consumer = name};
+        x->f->store->feed->reset(x->f->store, &reset);
+        wait_flag(&done);
+        assert_int_equal(reset.call.err.code, 0);
+    }
+}
+
 static void went_back(void **state)
 {
     struct fixture *x = *state;
@@ -273,6 +312,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(also_after_a_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(it_may_go_back_a_while, setup, teardown),
         cmocka_unit_test_setup_teardown(lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(those_that_were_dismissed_make_room, setup, teardown),
         cmocka_unit_test_setup_teardown(went_back, setup, teardown),
         cmocka_unit_test(stretches),
     };
