@@ -283,3 +283,9 @@ def test_subcommands_of_commands(path):
         if subs and sub not in subs and span != "CONFIG SET":  # of Redis; ours has none
             wrong.append(span)
     assert wrong == []
+
+
+def test_the_page_of_ceph_has_a_row_for_each_subcommand():
+    """It says of each what it does with a pool."""
+    table = text(REPO / "docs/rados.md")
+    assert [name for name in subcommands() if f"`{name}`" not in table] == []

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ceph_cluster import Cluster
-from conftest import REPO, end_to_end
+from conftest import end_to_end
 from rados_load import Load
 from test_rados import MODULES, Node, init
 
@@ -203,11 +203,3 @@ def test_a_node_is_found_by_the_configuration(setting):
     setting.node.say("POOL", "SET", "hot", "a", "b")
     assert setting.unseen("pool", "get", "hot", *listen).stdout == b"a\nb\n"
     assert setting.refused("ping", "--listen", f"127.0.0.1:{end_to_end.free_port()}").startswith("unseen: 127.0.0.1:")
-
-
-def test_every_subcommand_has_a_row():
-    """docs/rados.md says of each what it does with a pool."""
-    table = (REPO / "docs" / "rados.md").read_text()
-    names, _, _ = run("help").stdout.decode().partition("Examples:")
-    for name in re.findall(r"^  ([a-z-]+) ", names, re.MULTILINE):
-        assert f"`{name}`" in table, name
