@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "store/node.h"
 #include "store/positions.h"
@@ -16,6 +17,19 @@ const char *clone_feed_name(uint64_t node, uint64_t run, char out[CLONE_MARK_TEX
 {
     snprintf(out, CLONE_MARK_TEXT, CLONE_FEED_PREFIX "%016" PRIx64 ":%016" PRIx64, node, run);
     return out;
+}
+
+bool clone_is_own(struct slice source)
+{
+    static const char *const prefixes[] = {
+        CLONE_FEED_PREFIX, CLONE_MARK_PREFIX, "promoted:", "peer:", "archive:", "restore:"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t len = strlen(prefixes[i]);
+        if (source.len >= len && memcmp(source.data, prefixes[i], len) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int clone_mark_check(struct store *store, const char *folder, struct err *err)

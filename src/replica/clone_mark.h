@@ -25,6 +25,10 @@ enum { CLONE_MARK_TEXT = 48 };
 const char *clone_mark_name(uint64_t node, char out[CLONE_MARK_TEXT]);
 const char *clone_feed_name(uint64_t node, uint64_t run, char out[CLONE_MARK_TEXT]);
 
+/* Whether a position says how far its node came with others, which says nothing of a folder that is made of what the
+ * node has. */
+bool clone_is_own(struct slice source);
+
 /* 0; ERR_INVALID: a clone or a restore into this folder was begun and not ended, and the text says how to go on. */
 int clone_mark_check(struct store *store, const char *folder, struct err *err);
 

@@ -21,20 +21,6 @@ static int out_of_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory for what is restored");
 }
 
-/* How far a node came with others says nothing of the folder that is made. */
-static bool is_own(struct slice source)
-{
-    static const char *const prefixes[] = {
-        CLONE_FEED_PREFIX, CLONE_MARK_PREFIX, "promoted:", "peer:", "archive:", "restore:"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        size_t len = strlen(prefixes[i]);
-        if (source.len >= len && memcmp(source.data, prefixes[i], len) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* --- users --- */
 
 struct group {
@@ -97,7 +83,7 @@ static int put_position(struct restoring *r, struct slice record, struct err *er
         return err_set(err, ERR_CORRUPT, "a position of the archive is cut off");
     }
     const struct store_position p = {slice_of(record.data + 8, record.len - 8), (int64_t)object_number(record.data)};
-    if (is_own(p.source)) {
+    if (clone_is_own(p.source)) {
         return 0;
     }
     r->positions++;
@@ -295,7 +281,7 @@ static int apply(struct replay *p, const struct feed_event *e, struct err *err)
         rc = add_play(p, e, err);
         break;
     case FEED_OFFSET:
-        if (!is_own(e->user)) {
+        if (!clone_is_own(e->user)) {
             p->positions[p->n_positions++] = (struct store_position){e->user, e->at_ms};
         }
         break;

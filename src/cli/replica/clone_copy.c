@@ -58,19 +58,6 @@ static int malformed(const struct clone_copy *c, const char *what, struct err *e
 
 /* --- positions --- */
 
-static bool is_own(struct slice source)
-{
-    static const char *const prefixes[] = {
-        CLONE_FEED_PREFIX, CLONE_MARK_PREFIX, "promoted:", "peer:", "archive:", "restore:"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        size_t len = strlen(prefixes[i]);
-        if (source.len >= len && memcmp(source.data, prefixes[i], len) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int clone_copy_positions(struct clone_copy *c, struct err *err)
 {
     static struct store_position list[LIST_MAX];
@@ -96,7 +83,7 @@ int clone_copy_positions(struct clone_copy *c, struct err *err)
                 return malformed(c, "POSITIONS", err);
             }
             p->source = row->items[0].text;
-            n += !is_own(p->source); /* how far that node came with others says nothing here */
+            n += !clone_is_own(p->source); /* how far that node came with others says nothing here */
         }
         if (n > 0 && (rc = store_wait_positions(c->to, list, n, err)) < 0) {
             return rc;
