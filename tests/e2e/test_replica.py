@@ -76,9 +76,9 @@ def test_it_is_level_with_a_primary_whose_seqs_went_on_without_an_event(pair, ma
     other = make_server(clock=START - 400 * DAY, hash_seed=seed)
     say(other, "PLAYED", "old", "a")
     run("export", folder / "users", "--data", other.data, "--test-clock", other.clock)
+    wire.set(CUT)
     run("load", folder / "users", "--to", f"127.0.0.1:{primary.port}")
     primary.kill()
-    wire.set(CUT)
     primary.start()
     assert status(primary)["last"] > status(replica)["follower"]["applied"]
     wire.set(OPEN)
