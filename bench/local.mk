@@ -10,7 +10,7 @@ EXTRA_PROGRAMS += bench/message
 # The same work for Redis, and the floor; bench/compare runs it and `unseen bench`.
 EXTRA_PROGRAMS += bench/redis_peer
 
-EXTRA_DIST += bench/compare bench/import bench/run
+EXTRA_DIST += bench/NOTES.md bench/compare bench/import bench/run
 
 # The share of never-played candidates that is hidden; bytes a play on disk.
 EXTRA_PROGRAMS += bench/error bench/size

@@ -11,7 +11,7 @@ from conftest import BUILD, REPO, run
 from test_man import subcommands
 
 DOCUMENTS = sorted([REPO / "README.md", *(REPO / "docs").glob("*.md")])
-TEXTS = DOCUMENTS + [REPO / "HACKING.md"] + sorted((REPO / "man").glob("*.md"))
+TEXTS = DOCUMENTS + [REPO / "HACKING.md", REPO / "bench" / "NOTES.md"] + sorted((REPO / "man").glob("*.md"))
 # Of other programs, and of files that one makes.
 FOREIGN_PATHS = {"bin/redis-server"}
 NO_OPTIONS = {"user", "key", "mmap_size", "p", "f", "n", "m", "k"}  # of SQLite; in formulas

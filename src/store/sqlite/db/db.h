@@ -24,7 +24,7 @@ enum db_mode {
 
 enum { DB_APPLICATION_ID = 0x556e736e }; /* "Unsn", in both files' headers */
 
-/* Of new files. docs/performance.md measures other sizes for history.db, docs/scale.md for staging.db. A file keeps the
+/* Of new files. bench/NOTES.md has what other sizes gave, for both. A file keeps the
  * size that it was made with. */
 enum { DB_HISTORY_PAGE = 2048, DB_STAGING_PAGE = 1024 };
 
