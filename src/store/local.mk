@@ -7,6 +7,8 @@ libunseen_a_SOURCES += \
 	src/store/user/deliveries.c \
 	src/store/user/deliveries.h \
 	src/store/user/deliveries_pack.c \
+	src/store/user/plays.c \
+	src/store/user/plays.h \
 	src/store/feed.c \
 	src/store/feed.h \
 	src/store/feed_sent.c \

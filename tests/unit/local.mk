@@ -180,6 +180,7 @@ unit_tests += \
 	tests/unit/test_tier_pool \
 	tests/unit/test_timeline \
 	tests/unit/test_tombstones \
+	tests/unit/test_user \
 	tests/unit/test_user_compare \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf

@@ -1046,6 +1046,160 @@ static void users_are_united(struct store_fixture *f)
     buf_free(&bytes);
 }
 
+/* --- drawn users --- */
+
+enum {
+    DRAWN_ITEMS = 24,
+    DRAWN_USERS = 4,
+    DRAWN_SIDES = 3, /* other stores, from which each comes */
+    DRAWN_MONTHS = 3,
+};
+
+/* What one store has of a user, by the rule said plainly: a bit of each item. */
+struct drawn {
+    uint32_t filters[DRAWN_MONTHS],
+        plays[DRAWN_MONTHS]; /* of the current month, and before; the last is past retention */
+    uint32_t unseen;
+    struct buf bytes;
+};
+
+static uint64_t drawn_hash(unsigned item)
+{
+    char name[16];
+    snprintf(name, sizeof name, "i%u", item);
+    return hash_id(SEED, slice_str(name));
+}
+
+static int drawn_month(int back)
+{
+    return month_of_ms(START) - (back == DRAWN_MONTHS - 1 ? 40 : back);
+}
+
+static uint32_t draw_few(uint64_t *random)
+{
+    return (uint32_t)(random_next(random) & random_next(random)) & ((1U << DRAWN_ITEMS) - 1);
+}
+
+/* What it hides. */
+static uint32_t drawn_hides(const struct drawn *d)
+{
+    uint32_t filters = 0, plays = 0;
+    for (int i = 0; i + 1 < DRAWN_MONTHS; i++) {
+        filters |= d->filters[i];
+        plays |= d->plays[i];
+    }
+    return plays | (filters & ~d->unseen);
+}
+
+static void draw(struct drawn *d, const char *user, uint64_t *random)
+{
+    struct arena arena = {0};
+    struct buf blobs[DRAWN_MONTHS] = {{0}};
+    struct snapshot_month months[DRAWN_MONTHS];
+    struct store_play plays[DRAWN_MONTHS * DRAWN_ITEMS];
+    uint64_t unseen[DRAWN_ITEMS];
+    struct user_snapshot p = {.key = hash_user_key(SEED, slice_str(user)),
+                              .user = slice_str(user),
+                              .last_month = drawn_month(0),
+                              .months = months,
+                              .plays = plays,
+                              .exceptions = unseen};
+    *d = (struct drawn){.unseen = draw_few(random)};
+    for (int back = DRAWN_MONTHS - 1; back >= 0; back--) {
+        uint32_t positions[DRAWN_ITEMS], n = 0;
+        struct filter filter = {0};
+        d->filters[back] = draw_few(random);
+        d->plays[back] = draw_few(random) & draw_few(random);
+        for (unsigned i = 0; i < DRAWN_ITEMS; i++) {
+            if (d->filters[back] >> i & 1) {
+                positions[n++] = filter_position(drawn_hash(i), FILTER_LIVE_M);
+            }
+            if (d->plays[back] >> i & 1) {
+                plays[p.n_plays++] = (struct store_play){drawn_hash(i), drawn_month(back)};
+            }
+        }
+        assert_int_equal(filter_add(&filter, positions, filter_sort(positions, n, NULL), 12, &arena), 0);
+        assert_int_equal(filter_encode(&filter, &blobs[back]), 0);
+        months[p.n_months++] = (struct snapshot_month){drawn_month(back), buf_slice(&blobs[back])};
+    }
+    for (unsigned i = 0; i < DRAWN_ITEMS; i++) {
+        if (d->unseen >> i & 1) {
+            unseen[p.n_exceptions++] = drawn_hash(i);
+        }
+    }
+    p.n_plays = user_snapshot_sort_plays(plays, p.n_plays);
+    hash_sort(unseen, p.n_exceptions);
+    assert_int_equal(user_snapshot_encode(&p, &d->bytes), 0);
+    for (int i = 0; i < DRAWN_MONTHS; i++) {
+        buf_free(&blobs[i]);
+    }
+    arena_free(&arena);
+}
+
+static uint32_t hidden(struct store_fixture *f, const char *user)
+{
+    struct store_view view = view_of(f, user, INT_MIN);
+    uint32_t bits = 0;
+    for (unsigned i = 0; i < DRAWN_ITEMS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "i%u", i);
+        bits |= (uint32_t)in_view(&view, name) << i;
+    }
+    return bits;
+}
+
+/* An item is hidden if any of the stores hides it; so it doesn't matter in which order they come, or how often, and
+ * what was merged or forgotten here in between. */
+static void drawn_users_are_united_alike(struct store_fixture *f)
+{
+    uint64_t random = 34;
+    for (int u = 0; u < DRAWN_USERS; u++) {
+        char users[2][8];
+        struct drawn sides[2][DRAWN_SIDES];
+        uint32_t expected = 0;
+        uint8_t verdict = 0;
+        snprintf(users[0], sizeof users[0], "a%d", u);
+        snprintf(users[1], sizeof users[1], "b%d", u);
+        for (int i = 0; i < DRAWN_SIDES; i++) {
+            uint64_t same = random;
+            draw(&sides[0][i], users[0], &random);
+            draw(&sides[1][i], users[1], &same);
+        }
+        for (int i = 0; i < DRAWN_SIDES; i++) {
+            expected |= drawn_hides(&sides[0][i]);
+            assert_int_equal(import(f, buf_slice(&sides[0][i].bytes), &verdict), 0);
+            assert_int_equal(hidden(f, users[0]), expected);
+            assert_int_equal(import(f, buf_slice(&sides[1][DRAWN_SIDES - 1 - i].bytes), &verdict), 0);
+            settle(f);
+        }
+        assert_int_equal(hidden(f, users[1]), expected);
+        for (unsigned i = 0; i < DRAWN_ITEMS; i++) { /* here, too, some are un-seen, and some of them played again */
+            char name[16];
+            snprintf(name, sizeof name, "i%u", i);
+            if (i % 3 == 0) {
+                assert_int_equal(forget(f, users[0], name), expected >> i & 1);
+                expected &= ~(1U << i);
+            }
+            if (i % 6 == 0) {
+                play(f, users[0], name);
+                expected |= 1U << i;
+            }
+        }
+        settle(f);
+        assert_int_equal(hidden(f, users[0]), expected);
+        for (int round = 0; round < 2; round++) {
+            expected |= drawn_hides(&sides[0][1]);
+            assert_int_equal(import(f, buf_slice(&sides[0][1].bytes), &verdict), 0);
+            assert_int_equal(verdict, IMPORT_DONE);
+            assert_int_equal(hidden(f, users[0]), expected);
+            settle(f);
+        }
+        for (int i = 0; i < 2 * DRAWN_SIDES; i++) {
+            buf_free(&sides[i / DRAWN_SIDES][i % DRAWN_SIDES].bytes);
+        }
+    }
+}
+
 /* A snapshot can't say whether its play of the item came before the forget: it hides the item, until it is forgotten
  * again. A replay of the play still doesn't. */
 static void an_import_may_end_the_forget_of_an_item(struct store_fixture *f)
@@ -1295,6 +1449,7 @@ static const struct promise {
     PROMISE(a_jump_is_doubted),
     PROMISE(the_large_are_scanned),
     PROMISE(users_are_united),
+    PROMISE(drawn_users_are_united_alike),
     PROMISE(imports_are_ranked_alike),
     PROMISE(an_import_undoes_no_forget),
     PROMISE(an_import_brings_the_forgets_of_items),

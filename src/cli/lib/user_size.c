@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "filter/error_budget.h"
 #include "filter/filter.h"
+#include "store/user/plays.h"
 
 enum {
     FLUSHES = 30,       /* of a month: later plays of a large one go into another part than the first */
@@ -15,8 +16,7 @@ enum {
 };
 
 struct room {
-    uint32_t *positions;
-    uint8_t *tails;
+    uint64_t *hashes;
     struct arena arena;
     struct buf blob;
     uint64_t next; /* play */
@@ -24,18 +24,13 @@ struct room {
 
 static int add_flush(struct room *r, struct filter *f, uint32_t n, double error_rate)
 {
-    uint64_t first = r->next;
+    const struct plays plays = {.hashes = r->hashes, .n = n, .stride = sizeof *r->hashes};
+    const struct plays_limits limits = plays_limits(error_rate);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t play = r->next++;
-        r->positions[i] = filter_position(hash_id(0, (struct slice){(const char *)&play, sizeof play}), FILTER_LIVE_M);
+        r->hashes[i] = hash_id(0, (struct slice){(const char *)&play, sizeof play});
     }
-    uint32_t distinct = filter_sort(r->positions, n, NULL);
-    for (uint64_t play = first; play < r->next; play++) {
-        filter_set_tail(r->positions, r->tails, distinct, hash_id(0, (struct slice){(const char *)&play, sizeof play}),
-                        false);
-    }
-    return filter_add_tails(f, r->positions, r->tails, distinct, error_budget_coarse_max(error_rate),
-                            error_budget_live_max(error_rate), &r->arena);
+    return plays_add(f, &plays, &limits, &r->arena);
 }
 
 static int weigh(struct room *r, const struct filter *f, double *bytes)
@@ -63,18 +58,16 @@ static int make_month(struct room *r, uint32_t plays, double error_rate, int64_t
 
 int user_size(uint32_t plays, double error_rate, int64_t window, double *live, double *sealed, struct err *err)
 {
-    struct room r = {.positions = malloc((plays / FLUSHES + 1) * sizeof *r.positions),
-                     .tails = malloc(plays / FLUSHES + 1)};
+    struct room r = {.hashes = malloc((plays / FLUSHES + 1) * sizeof *r.hashes)};
     uint32_t months = POSITIONS / plays < MONTHS_LEAST ? MONTHS_LEAST : POSITIONS / plays;
-    int rc = r.positions != NULL && r.tails != NULL ? 0 : ERR_NOMEM;
+    int rc = r.hashes != NULL ? 0 : ERR_NOMEM;
     *live = *sealed = 0;
     for (uint32_t i = 0; i < months && rc == 0; i++) {
         rc = make_month(&r, plays, error_rate, window, live, sealed);
     }
     *live /= months;
     *sealed /= months;
-    free(r.positions);
-    free(r.tails);
+    free(r.hashes);
     arena_free(&r.arena);
     buf_free(&r.blob);
     return rc < 0 ? err_set(err, rc, "out of memory") : 0;

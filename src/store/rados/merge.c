@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/rados/merge_impl.h"
+#include "store/user/plays.h"
 
 enum {
     GROWTH = 4,
@@ -164,7 +165,7 @@ static int pick_parts(struct merge *m)
     size_t n = 0;
     int result = 0;
     for (size_t at = 0, more; at < g->n_plays; at += more) {
-        more = merge_count_month(g, at);
+        more = plays_of_month(g->plays, g->n_plays, at).n;
         if (g->plays[at].month >= m->first_kept) {
             pick(m, g->plays[at].month, more, &n);
         }

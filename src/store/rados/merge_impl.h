@@ -36,8 +36,6 @@ int merge_remove_key(struct merge *m, const struct layout_key *key);
 
 /* Whether the month is to be sealed, if the walk comes by. */
 bool merge_is_over(const struct merge *m, int month);
-/* How many plays from there on are of one month. */
-size_t merge_count_month(const struct gathered *g, size_t at);
 
 /* The plays, and the parts that were picked, become new parts. 0, or an error's code with update.err set. */
 int merge_months(struct merge *m);

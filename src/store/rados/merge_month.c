@@ -7,6 +7,7 @@
 #include "filter/error_budget.h"
 #include "filter/filter.h"
 #include "store/rados/merge_impl.h"
+#include "store/user/plays.h"
 
 enum { SEAL_AFTER_MS = 24 * 3600 * 1000 }; /* behind the end of the month, for plays that come late */
 
@@ -17,23 +18,11 @@ bool merge_is_over(const struct merge *m, int month)
     return m->first_kept != INT_MIN && month_start_ms(month + 1) + SEAL_AFTER_MS < earlier;
 }
 
-size_t merge_count_month(const struct gathered *g, size_t at)
-{
-    size_t n = 0;
-    while (at + n < g->n_plays && g->plays[at + n].month == g->plays[at].month) {
-        n++;
-    }
-    return n;
-}
-
 struct month {
     int month;
-    const struct store_play *plays;
-    size_t n_plays;
+    struct plays plays;
     bool seal;
-    uint32_t *positions; /* ascending */
-    uint32_t n;
-    uint32_t coarse_max, live_max;
+    struct plays_limits limits;
 };
 
 /* What the parts that stay leave to the new one. */
@@ -47,45 +36,14 @@ static void share_budget(const struct merge *m, struct month *month)
             live += m->parts[i].sealed ? 0 : m->parts[i].live;
         }
     }
-    double error_rate = m->update.s->error_rate;
-    uint32_t live_max = error_budget_live_max(error_rate);
-    month->coarse_max = alone ? error_budget_coarse_max(error_rate) : 0;
-    month->live_max = live < live_max ? live_max - live : 0;
-}
-
-static int sort_plays(struct merge *m, struct month *month)
-{
-    struct arena *arena = &m->update.arena;
-    month->positions = arena_alloc(arena, month->n_plays * sizeof(uint32_t) + 1);
-    if (month->positions == NULL) {
-        return ERR_NOMEM;
-    }
-    for (size_t i = 0; i < month->n_plays; i++) {
-        month->positions[i] = filter_position(month->plays[i].hash, FILTER_LIVE_M);
-    }
-    month->n = filter_sort(month->positions, (uint32_t)month->n_plays, NULL);
-    return 0;
+    month->limits = plays_limits(m->update.s->error_rate);
+    month->limits.coarse_max = alone ? month->limits.coarse_max : 0;
+    month->limits.live_max = live < month->limits.live_max ? month->limits.live_max - live : 0;
 }
 
 static int add_plays(struct merge *m, struct filter *filter, const struct month *month)
 {
-    struct arena *arena = &m->update.arena;
-    if (month->n == 0) {
-        return 0;
-    }
-    if (filter_items(filter) + month->n <= month->live_max) { /* no tails are wanted */
-        return filter_add(filter, month->positions, month->n, month->coarse_max, arena);
-    }
-    uint8_t *tails = arena_alloc(arena, month->n);
-    if (tails == NULL) {
-        return ERR_NOMEM;
-    }
-    for (int more = 0; more <= 1; more++) {
-        for (size_t i = 0; i < month->n_plays; i++) {
-            filter_set_tail(month->positions, tails, month->n, month->plays[i].hash, more != 0);
-        }
-    }
-    return filter_add_tails(filter, month->positions, tails, month->n, month->coarse_max, month->live_max, arena);
+    return month->plays.n == 0 ? 0 : plays_add(filter, &month->plays, &month->limits, &m->update.arena);
 }
 
 static struct slice blob_of(const struct merge *m, const struct layout_part *part)
@@ -124,7 +82,7 @@ static int join_parts(struct merge *m, struct filter *filter, const struct month
         if (code == ERR_CORRUPT) {
             leave_alone(m, i, why.text);
         } else {
-            result = code < 0 ? code : filter_join(filter, &other, month->coarse_max, arena);
+            result = code < 0 ? code : filter_join(filter, &other, month->limits.coarse_max, arena);
         }
     }
     return result;
@@ -194,16 +152,14 @@ static int merge_month(struct merge *m, struct month *month)
     struct update *u = &m->update;
     struct filter filter = {0};
     share_budget(m, month);
-    int result = sort_plays(m, month);
-    result = result < 0 ? result : join_parts(m, &filter, month);
+    int result = join_parts(m, &filter, month);
     share_budget(m, month); /* some may stay after all */
     result = result < 0 ? result : add_plays(m, &filter, month);
     if (result == ERR_FULL) { /* they don't go together: the plays become a part of their own */
         unite_none(m, month->month);
         share_budget(m, month);
         filter = (struct filter){0};
-        result = sort_plays(m, month);
-        result = result < 0 ? result : add_plays(m, &filter, month);
+        result = add_plays(m, &filter, month);
     }
     if (result == 0 && month->seal) {
         result = error_budget_seal(&filter, u->s->error_rate, config_now(u->s->cfg)->window, &u->arena);
@@ -236,8 +192,8 @@ int merge_months(struct merge *m)
     const struct gathered *g = &m->gathered;
     int result = 0;
     for (size_t at = 0, n; at < g->n_plays && result == 0; at += n) {
-        n = merge_count_month(g, at);
-        struct month month = {.month = g->plays[at].month, .plays = g->plays + at, .n_plays = n};
+        struct month month = {.month = g->plays[at].month, .plays = plays_of_month(g->plays, g->n_plays, at)};
+        n = month.plays.n;
         month.seal = m->night && merge_is_over(m, month.month);
         if (month.month < m->first_kept) {
             m->too_old += n;

@@ -22,9 +22,9 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "filter/error_budget.h"
 #include "store/sqlite/history/import_work.h"
 #include "store/sqlite/read/reader.h"
+#include "store/user/plays.h"
 
 /* What one user may take, in memory, at least; else staging_memory. */
 enum { MEMORY_MIN = 16 * 1024 * 1024 };
@@ -106,47 +106,13 @@ int import_read_theirs(struct import_work *w, size_t i, struct filter *out)
                                : 0;
 }
 
-/* Positions of what was staged there in the month, ascending. */
-static int staged_positions(struct import_work *w, int month, uint32_t **positions, uint32_t *n)
+static struct plays staged_there(const struct user_snapshot *p, int month)
 {
-    const struct user_snapshot *p = &w->snapshot;
-    size_t most = 0;
-    *n = 0;
-    for (size_t i = 0; i < p->n_plays; i++) {
-        most += p->plays[i].month == month;
+    size_t at = 0;
+    while (at < p->n_plays && p->plays[at].month != month) {
+        at++;
     }
-    *positions = arena_alloc(&w->s->historian.arena, most * sizeof **positions + 1);
-    if (*positions == NULL) {
-        return import_no_memory(w->err);
-    }
-    for (size_t i = 0; i < p->n_plays; i++) {
-        if (p->plays[i].month == month) {
-            (*positions)[(*n)++] = filter_position(p->plays[i].hash, FILTER_LIVE_M);
-        }
-    }
-    *n = filter_sort(*positions, *n, NULL);
-    return 0;
-}
-
-/* As a flush adds them: what is too much for the live part goes into a fine one. */
-static int add_staged(struct import_work *w, struct filter *filter, int month, uint32_t *positions, uint32_t n)
-{
-    const struct user_snapshot *p = &w->snapshot;
-    struct arena *arena = &w->s->historian.arena;
-    double error_rate = config_now(w->s->cfg)->error_rate;
-    uint8_t *tails = arena_alloc(arena, n);
-    if (tails == NULL) {
-        return ERR_NOMEM;
-    }
-    for (int again = 0; again <= 1; again++) {
-        for (size_t i = 0; i < p->n_plays; i++) {
-            if (p->plays[i].month == month) {
-                filter_set_tail(positions, tails, n, p->plays[i].hash, again != 0);
-            }
-        }
-    }
-    return filter_add_tails(filter, positions, tails, n, error_budget_coarse_max(error_rate),
-                            error_budget_live_max(error_rate), arena);
+    return plays_of_month(p->plays, p->n_plays, at);
 }
 
 /* Computes the month of both, in memory that is scratch but for h->blob, which holds it if planned->blob.len > 0. its:
@@ -155,18 +121,17 @@ static int join_month(struct import_work *w, int month, int its, struct imported
 {
     struct sqlite_store *s = w->s;
     struct historian *h = &s->historian;
+    const struct plays staged = staged_there(&w->snapshot, month);
+    const struct plays_limits limits = plays_limits(config_now(s->cfg)->error_rate);
     struct filter filter, theirs = {.n_parts = 0};
     int64_t old_bytes;
     int64_t old_items;
-    uint32_t *positions;
-    uint32_t n;
     int result;
-    if ((result = staged_positions(w, month, &positions, &n)) < 0 || (result = month_ensure(s, month, w->err)) < 0 ||
-        (result = month_list(s, w->err)) < 0 ||
+    if ((result = month_ensure(s, month, w->err)) < 0 || (result = month_list(s, w->err)) < 0 ||
         (result = its >= 0 ? import_read_theirs(w, (size_t)its, &theirs) : 0) < 0) {
         return result;
     }
-    if (n == 0 && filter_items(&theirs) == 0) {
+    if (staged.n == 0 && filter_items(&theirs) == 0) {
         return 0;
     }
     int table = month_table(month_find(s, month), w->user.key);
@@ -178,10 +143,9 @@ static int join_month(struct import_work *w, int month, int its, struct imported
     if (old_bytes >= 0 && before == 0 && (result = merge_stored_items(s, w->user.key, table, &old_items, w->err)) < 0) {
         return result;
     }
-    uint32_t coarse_max = error_budget_coarse_max(config_now(s->cfg)->error_rate);
-    result = its >= 0 ? filter_join(&filter, &theirs, coarse_max, &h->arena) : 0;
-    if (result == 0 && n > 0) {
-        result = add_staged(w, &filter, month, positions, n);
+    result = its >= 0 ? filter_join(&filter, &theirs, limits.coarse_max, &h->arena) : 0;
+    if (result == 0 && staged.n > 0) {
+        result = plays_add(&filter, &staged, &limits, &h->arena);
     }
     if (result < 0) {
         return result == ERR_FULL ? IMPORT_CROWDED : import_no_memory(w->err);

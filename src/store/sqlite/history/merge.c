@@ -12,9 +12,9 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "filter/error_budget.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
+#include "store/user/plays.h"
 
 static int out_of_memory(struct err *err)
 {
@@ -135,39 +135,11 @@ int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *
     return result;
 }
 
-/* A user's staged plays of one month. */
-struct month_plays {
-    const struct staged_play *plays;
-    size_t n_plays;
-    uint32_t *positions; /* theirs at 2^32, ascending */
-    uint32_t n;
-};
-
-static int add_plays(struct sqlite_store *s, struct filter *filter, const struct month_plays *more)
-{
-    struct arena *arena = &s->historian.arena;
-    double error_rate = config_now(s->cfg)->error_rate;
-    uint32_t coarse_max = error_budget_coarse_max(error_rate), live_max = error_budget_live_max(error_rate);
-    if (filter_items(filter) + more->n <= live_max) { /* no tails are wanted */
-        return filter_add(filter, more->positions, more->n, coarse_max, arena);
-    }
-    uint8_t *tails = arena_alloc(arena, more->n);
-    if (tails == NULL) {
-        return ERR_NOMEM;
-    }
-    for (int again = 0; again <= 1; again++) {
-        for (size_t i = 0; i < more->n_plays; i++) {
-            filter_set_tail(more->positions, tails, more->n, more->plays[i].hash, again != 0);
-        }
-    }
-    return filter_add_tails(filter, more->positions, tails, more->n, coarse_max, live_max, arena);
-}
-
-static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, const struct month_plays *more,
+static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, int month, const struct plays *more,
                        struct err *err)
 {
     struct historian *h = &s->historian;
-    const int month = more->plays[0].month;
+    const struct plays_limits limits = plays_limits(config_now(s->cfg)->error_rate);
     struct filter filter;
     int64_t old_bytes;
     int result = month_ensure(s, month, err);
@@ -183,7 +155,7 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, c
     if (old_bytes >= 0 && before == 0 && (result = merge_stored_items(s, walk->key, table, &old_items, err)) < 0) {
         return result;
     }
-    if ((result = add_plays(s, &filter, more)) < 0) {
+    if ((result = plays_add(&filter, more, &limits, &h->arena)) < 0) {
         return result == ERR_NOMEM
                    ? out_of_memory(err)
                    : err_set(err, result, "user %s: too many parts in one filter", log_quote(walk->user));
@@ -277,19 +249,17 @@ static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, i
         qsort(walk->plays, walk->n_plays, sizeof *walk->plays, by_month);
     }
     for (size_t at = 0; at < walk->n_plays;) {
-        struct month_plays more = {.plays = walk->plays + at, .positions = h->positions};
+        struct plays more = {&walk->plays[at].hash, .stride = sizeof *walk->plays, .positions = h->positions,
+                             .scratch = h->scratch};
         int month = walk->plays[at].month;
-        uint32_t n = 0;
         for (; at < walk->n_plays && walk->plays[at].month == month; at++) {
-            h->positions[n++] = filter_position(walk->plays[at].hash, FILTER_LIVE_M);
+            more.n++;
         }
         if (month < first_kept) {
-            COUNT(s, plays_too_old, n);
+            COUNT(s, plays_too_old, more.n);
             continue;
         }
-        more.n_plays = n;
-        more.n = filter_sort(h->positions, n, h->scratch);
-        int result = merge_month(s, walk, &more, err);
+        int result = merge_month(s, walk, month, &more, err);
         if (result < 0) {
             return result;
         }
