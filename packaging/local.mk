@@ -41,12 +41,14 @@ packaging/systemd/tmpfiles.d/unseen.conf: packaging/systemd/tmpfiles.d/unseen.co
 
 # The links between the documents are relative, so the folders are kept.
 docsdir = $(docdir)/docs
-dist_doc_DATA = README.md HACKING.md NEWS.md
+dist_doc_DATA = README.md CONTRIBUTING.md HACKING.md NEWS.md SECURITY.md llms.txt
 dist_docs_DATA = \
 	docs/architecture.md \
+	docs/backup.md \
 	docs/clients.md \
 	docs/commands.md \
 	docs/comparison.md \
+	docs/configuration.md \
 	docs/format.md \
 	docs/front.md \
 	docs/grpc.md \
@@ -56,6 +58,7 @@ dist_docs_DATA = \
 	docs/kafka.md \
 	docs/limits.md \
 	docs/migrate.md \
+	docs/monitoring.md \
 	docs/move.md \
 	docs/operations.md \
 	docs/page.png \
@@ -63,8 +66,12 @@ dist_docs_DATA = \
 	docs/rados.md \
 	docs/registries.md \
 	docs/replicas.md \
+	docs/runbook.md \
 	docs/scale.md \
-	docs/store.md
+	docs/security.md \
+	docs/sizing.md \
+	docs/store.md \
+	docs/troubleshooting.md
 
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \

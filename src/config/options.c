@@ -56,7 +56,8 @@ const struct config_option config_options[] = {
         .default_text = "/var/lib/unseen",
         .change = CHANGE_RESTART,
         .on_change = "Another folder is another history; the old one stays where it is.",
-        .help = "The data folder. It is created when it is missing, and one process at a time serves it.",
+        .help = "The data folder. It is created when it is missing, and one process at a time serves it. "
+                "Its mode is 0750.",
     },
     {
         .name = "expect_data",
@@ -72,7 +73,8 @@ const struct config_option config_options[] = {
             "warning; yes: it is refused; the path of a file outside of the data folder: the first start makes it, "
             "and from then on it is refused, and serve refuses the history of another server, too. The packages' unit "
             "names such a file. --new begins "
-            "an empty history all the same.",
+            "an empty history all the same. "
+            "To delete that file does the same.",
     },
     {
         .name = "store",
@@ -174,7 +176,9 @@ const struct config_option config_options[] = {
         .help =
             "Memory for plays that are not yet flushed. When it gets short the ring turns early; when it is full "
             "and nothing is freed for a minute, writes are refused with BUSY, and questions go on. auto: a quarter of "
-            "what the process may use, by its cgroups and by the machine, and 4GiB at most.",
+            "what the process may use, by its cgroups and by the machine, and 4GiB at most. "
+            "A slot that holds half of it turns early, one that fills a quarter within a minute at a "
+            "quarter. One user of a load may take as much.",
     },
     {
         .name = "request_memory",
@@ -305,7 +309,8 @@ const struct config_option config_options[] = {
         .on_change = "Pools that take more than a smaller value stay, and none can be set until some are dropped.",
         .help = "Memory for pools, the lists of candidates that POOL SET keeps. An item takes the length of its id and "
                 "at most 16 bytes more. While a pool is replaced there is room for the old one and the new one. What "
-                "doesn't fit is refused.",
+                "doesn't fit is refused. "
+                "Alerts fire at 90 %, and when a change was refused.",
     },
     {
         .name = "history_memory",
@@ -318,7 +323,9 @@ const struct config_option config_options[] = {
         .help =
             "Memory for what the disk has of users who are asked about again and again, decoded, so that a question "
             "reads nothing of it. Some 6 KB for 800 plays in 4 months. The workers share it. 0: it is read each "
-            "time.",
+            "time. "
+            "An eighth of a thread's share is the most that one user may take. What is written to history.db "
+            "ends all of it, so during a flush it saves little.",
     },
     {
         .name = "hash_seed",
@@ -348,7 +355,8 @@ const struct config_option config_options[] = {
         .default_text = "error",
         .change = CHANGE_LIVE,
         .help = "What a question does that needs an unreadable filter: error names the user and the month, answer "
-                "leaves that month out and counts it, so that played items may be shown again.",
+                "leaves that month out and counts it, so that played items may be shown again. "
+                "A second tier is asked before, where there is one.",
     },
     {
         .name = "log_level",
@@ -378,7 +386,9 @@ const struct config_option config_options[] = {
         .default_text = "0",
         .change = CHANGE_LIVE,
         .help = "A question that takes longer than this is answered by an error: it is about a user with very many "
-                "plays, or the store is late. 0: it waits.",
+                "plays, or the store is late. 0: it waits. "
+                "The time counts from when the question is begun: what its connection asked before it, and a "
+                "wait for memory, are not in it.",
     },
     {
         .name = "hedge_after",

@@ -40,7 +40,7 @@ def fill(folder, month_ms, clock):
 
 
 def restored(folder, copy, clock, **options):
-    """As docs/operations.md says: the two files into an empty data folder, check, start."""
+    """As docs/backup.md says: the two files into an empty data folder, check, start."""
     folder.mkdir()
     server = Server(folder, clock=clock, wait=False, **options)
     server.data.mkdir()

@@ -187,9 +187,9 @@ def document(name, part):
     return next(block for block in blocks if part in block)
 
 
-def test_tls_as_operations_has_it(folder, cold, certs, secret, network):
+def test_tls_as_security_has_it(folder, cold, certs, secret, network):
     network("10.0.0.7")
-    block = document("operations.md", "tls://10.0.0.7:7443")
+    block = document("security.md", "tls://10.0.0.7:7443")
     block = block.replace("/etc/unseen/cert.pem", certs["here.pem"]).replace("/etc/unseen/key.pem", certs["here.key"])
     server = cold(**{**dict(re.findall(r"(\w+) *= (.*)", block)), "requirepass_file": str(secret)})
     server.spawn()

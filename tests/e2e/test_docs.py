@@ -1,9 +1,9 @@
 """The examples of the documents, run as they stand against a real server.
 
-In README.md and docs/commands.md a fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is
-typed into redis-cli, what follows is what it must show. In README.md, docs/operations.md, docs/http.md and
-docs/grpc.md ```console tested is the same for a shell and "$ ...". "..." in what is shown stands for anything, also for whole lines;
-"  # ..." behind a command is a remark. All examples of a kind in a document share one folder, and run in their order.
+A fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is typed into redis-cli, what follows
+is what it must show. ```console tested is the same for a shell and "$ ...". "..." in what is shown stands for anything, also
+for whole lines; "  # ..." behind a command is a remark. All examples of a kind in a document share one folder, and run in
+their order. Documents whose examples need more than that have tests of their own (OTHERS).
 """
 import os
 import re
@@ -17,6 +17,7 @@ from unseen_grpc import grpc_address
 
 SEED = "5eed5eed5eed5eed"
 INSTALLED = "/usr/share/unseen/proto"
+OTHERS = {"docs/inspect.md", "docs/kafka.md", "docs/replicas.md", "docs/clients.md"}
 
 
 def examples(document, language):
@@ -56,7 +57,13 @@ def compare(document, line, shown, output):
         pytest.fail(f"{document}:{line}: it says\n{want}\n\nand really it is\n{have}", pytrace=False)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/commands.md"])
+def documents(*languages):
+    """Those with examples, of all that there are."""
+    found = ["README.md", *(f"docs/{path.name}" for path in sorted((REPO / "docs").glob("*.md")))]
+    return [d for d in found if d not in OTHERS and any(examples(d, language) for language in languages)]
+
+
+@pytest.mark.parametrize("document", documents("redis", "redis3"))
 def test_redis_examples(make_server, document):
     server = make_server(hash_seed=SEED, legacy_redis="127.0.0.1:1")  # where nobody listens
     blocks = [(line, "-2", text) for line, text in examples(document, "redis")]
@@ -70,7 +77,7 @@ def test_redis_examples(make_server, document):
         compare(document, line, shown, told + result.stderr)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/http.md", "docs/grpc.md"])
+@pytest.mark.parametrize("document", documents("console tested"))
 def test_shell_examples(make_server, folder, document):
     """In a folder in which `unseen` is on the path, the sources are in $SOURCES, and a server answers HTTP at $U, which
     the README writes as http://127.0.0.1:7980, and gRPC at $G."""
@@ -102,13 +109,24 @@ def test_the_first_page():
 
 
 def test_sample_configuration(folder):
-    """etc/unseen.conf is what the table of options says, and docs/operations.md names every option."""
+    """etc/unseen.conf is what the table of options says, and docs/configuration.md is made of it."""
     sample = subprocess.run([UNSEEN, "check-config", "--sample"], capture_output=True, text=True, check=True).stdout
     assert sample == (REPO / "etc" / "unseen.conf").read_text()
-    text = (REPO / "docs" / "operations.md").read_text()
-    described = re.findall(r"^- \*\*`([a-z_]+)`\*\* \(([^;)]*)[;)]", text, re.MULTILINE)  # name (default; range)
+    made = subprocess.run([REPO / "scripts" / "configuration"], capture_output=True, text=True, check=True).stdout
+    assert made == (REPO / "docs" / "configuration.md").read_text(), "scripts/configuration > docs/configuration.md"
+    described = re.findall(r"^- \*\*`([a-z_]+)`\*\* \(([^;)]*)[;)]", made, re.MULTILINE)  # name (default; range)
     options = re.findall(r"^#([a-z_]+) =[ ]?(.*)$", sample, re.MULTILINE)  # two sections may have the same name
-    assert sorted(described) == sorted((name, f"`{default}`" if default else "none") for name, default in options)
+    assert described == [(name, f"`{default}`" if default else "none") for name, default in options]
+
+
+def test_each_alert_has_its_runbook():
+    """A heading of the runbook, to which the alert leads, in the folder where it is installed."""
+    alerts = re.findall(r"- alert: (\w+)\n(?:(?!- alert:).*\n)*? +runbook_url: \"(.*)\"", (REPO / "etc" / "alerts.yml").read_text())
+    assert [name for name, _ in alerts] == re.findall(r"- alert: (\w+)", (REPO / "etc" / "alerts.yml").read_text())
+    place = "file:///usr/share/doc/unseen/docs/runbook.md#"
+    assert [url for name, url in alerts if url != place + name.lower()] == []
+    headings = re.findall(r"^### (\w+)$", (REPO / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(name for name, _ in alerts)
 
 
 def test_what_install_changes_in_the_configuration(folder):

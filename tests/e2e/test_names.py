@@ -10,7 +10,7 @@ import pytest
 from conftest import BUILD, REPO, run
 from test_man import subcommands
 
-DOCUMENTS = sorted([REPO / "README.md", *(REPO / "docs").glob("*.md")])
+DOCUMENTS = sorted([*(REPO / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *(REPO / "docs").glob("*.md")])
 TEXTS = DOCUMENTS + [REPO / "HACKING.md", REPO / "bench" / "NOTES.md"] + sorted((REPO / "man").glob("*.md"))
 # Of other programs, and of files that one makes.
 FOREIGN_PATHS = {"bin/redis-server"}
@@ -239,9 +239,9 @@ def test_every_command_has_its_place_in_the_manual():
 
 def test_roles_are_those_of_the_table():
     """Each command that needs a role stands with that one: alone, with its subcommand, or as a rest of them."""
-    operations = text(REPO / "docs" / "operations.md")
+    security = text(REPO / "docs" / "security.md")
     said = dict(re.findall(r"^- \*\*`(\w+)`\*\*: (.*?)(?=^- |^$)",
-                           operations[operations.index("## Accounts"):operations.index("## Exposing")], re.MULTILINE | re.DOTALL))
+                           security[security.index("## Accounts"):security.index("## Exposing")], re.MULTILINE | re.DOTALL))
     wrong = []
     for command, (role, subs) in commands().items():
         # LIST of one command and GET of another are not all: a command with several roles has one named by its rest.
@@ -254,8 +254,8 @@ def test_roles_are_those_of_the_table():
 
 def test_roles_in_help_are_those_of_the_document():
     roles = r"(?:ask|record|forget|load|watch|admin)"
-    operations = text(REPO / "docs" / "operations.md")
-    needs = operations[operations.index("- **The subcommands** that talk to a server"):operations.index("## Exposing")]
+    security = text(REPO / "docs" / "security.md")
+    needs = security[security.index("- **The subcommands** that talk to a server"):security.index("## Exposing")]
     said = dict(re.findall(rf"`([a-z]+)(?: --to)?`\s(?:needs )?((?:`{roles}`(?:, |,?\sand\s|\s|))+)", needs))
     wrong = []
     for sub in said:
@@ -266,8 +266,8 @@ def test_roles_in_help_are_those_of_the_document():
 
 
 def test_threads_are_those_that_beat():
-    operations = text(REPO / "docs" / "operations.md")
-    table = operations[operations.index("| thread |"):operations.index("A thread without a heartbeat")]
+    monitoring = text(REPO / "docs" / "monitoring.md")
+    table = monitoring[monitoring.index("| thread |"):monitoring.index("A thread without a heartbeat")]
     beats = set(re.findall(r'heartbeat_begin\([^;]*?"([a-z -]+)"\)', sources()))
     beats |= set(re.findall(r'task_start\([^;]*?"([a-z -]+)", TASK_BEATS', sources()))
     beats |= set(re.findall(r'\.task = "([a-z -]+)"', sources()))  # of a courier

@@ -1,5 +1,5 @@
 """The page at /, in a real Chromium: it shows true figures, goes on by itself, and says so when the server is gone; and
-how it looks. UNSEEN_SCREENSHOTS=DIR keeps the pictures; UNSEEN_SCREENSHOT=docs/page.png makes that of docs/operations.md.
+how it looks. UNSEEN_SCREENSHOTS=DIR keeps the pictures; UNSEEN_SCREENSHOT=docs/page.png makes that of docs/monitoring.md.
 """
 import base64
 import contextlib
