@@ -7,6 +7,10 @@ libunseen_a_SOURCES += \
 	src/store/user/deliveries.c \
 	src/store/user/deliveries.h \
 	src/store/user/deliveries_pack.c \
+	src/store/user/exceptions.c \
+	src/store/user/exceptions.h \
+	src/store/user/parcel.c \
+	src/store/user/parcel.h \
 	src/store/user/plays.c \
 	src/store/user/plays.h \
 	src/store/feed.c \

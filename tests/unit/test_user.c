@@ -1,5 +1,5 @@
-/* The laws of a user's plays: in whatever order, in however many steps and however often they come together, the same
- * items are found. */
+/* The laws of a user: in whatever order, in however many steps and however often plays come together, the same items
+ * are found; and sides of a user that are united hide what either hid. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,14 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
+#include <string.h>
+
 #include "base/buf.h"
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "store/user/exceptions.h"
+#include "store/user/parcel.h"
 #include "store/user/plays.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
@@ -188,6 +195,243 @@ static void test_no_memory(void **state)
     assert_true(failures >= 2);
 }
 
+/* --- exceptions --- */
+
+/* A side, by the rule said plainly: a bit of each item. */
+enum { ITEMS = 16 };
+struct side {
+    uint32_t filter, plays, unseen;
+};
+
+static uint32_t hides(struct side s)
+{
+    return s.plays | (s.filter & ~s.unseen);
+}
+
+static uint32_t draw_items(uint64_t *random)
+{
+    return (uint32_t)(random_next(random) & random_next(random)) & ((1U << ITEMS) - 1);
+}
+
+static struct side draw_side(uint64_t *random)
+{
+    return (struct side){draw_items(random), draw_items(random), draw_items(random)};
+}
+
+/* Ascending, in the order of the bits. */
+static uint64_t hash_of(unsigned item)
+{
+    return (uint64_t)(item + 1) * UINT64_C(0x0123456789abcdef);
+}
+
+static struct filter filter_of(uint32_t items, struct arena *arena)
+{
+    struct filter f = {0};
+    for (unsigned i = 0; i < ITEMS; i++) {
+        const uint64_t hash = hash_of(i);
+        if (items >> i & 1) {
+            assert_int_equal(
+                plays_add(&f, &(struct plays){&hash, 1, 8, NULL, NULL}, &(struct plays_limits){4, 8}, arena), 0);
+        }
+    }
+    return f;
+}
+
+/* As an engine does it. Plays of month 9 are past retention. */
+static struct side unite(struct side here, struct side there)
+{
+    struct arena arena = {0};
+    struct exceptions x;
+    uint64_t of_here[ITEMS], of_there[ITEMS];
+    struct store_play plays[2][2 * ITEMS];
+    size_t n_here = 0, n_there = 0, n_plays[2] = {0};
+    for (unsigned i = 0; i < ITEMS; i++) {
+        if (here.unseen >> i & 1) {
+            of_here[n_here++] = hash_of(i);
+        }
+        if (there.unseen >> i & 1) {
+            of_there[n_there++] = hash_of(i);
+        }
+        plays[0][n_plays[0]++] = (struct store_play){hash_of(i), here.plays >> i & 1 ? 10 : 9};
+        plays[1][n_plays[1]++] = (struct store_play){hash_of(i), there.plays >> i & 1 ? 10 : 9};
+    }
+    struct filter ours = filter_of(here.filter, &arena), theirs = filter_of(there.filter, &arena);
+    assert_int_equal(exceptions_begin(&x, of_here, n_here, of_there, n_there, &arena), 0);
+    exceptions_played(&x, plays[1], n_plays[1], 10, true);
+    exceptions_played(&x, plays[0], n_plays[0], 10, false);
+    exceptions_shown_there(&x, &theirs);
+    exceptions_shown_here(&x, &ours);
+    struct side both = {here.filter | there.filter, here.plays | there.plays, 0};
+    for (unsigned i = 0; i < ITEMS; i++) {
+        size_t at = hash_place(of_here, n_here, hash_of(i)), is = hash_place(of_there, n_there, hash_of(i));
+        both.unseen |= (uint32_t)((at < n_here && !x.ends[at]) || (is < n_there && x.comes[is])) << i;
+        assert_false(at < n_here && is < n_there && x.comes[is]); /* it is one already */
+    }
+    arena_free(&arena);
+    return both;
+}
+
+static void test_sides_hide_what_either_hid(void **state)
+{
+    uint64_t random = 4;
+    (void)state;
+    for (int round = 0; round < 20 * ROUNDS; round++) {
+        const struct side a = draw_side(&random), b = draw_side(&random), c = draw_side(&random);
+        const struct side ab = unite(a, b);
+        assert_int_equal(hides(ab), hides(a) | hides(b));
+        assert_int_equal(hides(unite(b, a)), hides(ab));
+        assert_int_equal(hides(unite(ab, c)), hides(unite(a, unite(b, c))));
+        const struct side again = unite(ab, b);
+        assert_int_equal(hides(again), hides(ab));
+        assert_memory_equal(&(struct side){.unseen = unite(again, b).unseen}, &(struct side){.unseen = again.unseen},
+                            sizeof(struct side));
+    }
+}
+
+/* What can't be read may have shown anything: then nothing that was un-seen there comes. */
+static void test_a_damaged_filter_may_show_all(void **state)
+{
+    const uint64_t there[] = {1, 2};
+    struct arena arena = {0};
+    struct exceptions x;
+    (void)state;
+    assert_int_equal(exceptions_begin(&x, NULL, 0, there, 2, &arena), 0);
+    assert_true(x.comes[0] && x.comes[1]);
+    exceptions_shown_here(&x, NULL);
+    assert_false(x.comes[0] || x.comes[1]);
+    arena_free(&arena);
+    alloc_fail_after(0);
+    assert_int_equal(exceptions_begin(&x, NULL, 0, there, 2, &arena), ERR_NOMEM);
+    alloc_fail_after(-1);
+}
+
+/* --- parcels --- */
+
+enum { SEED = 42 };
+#define NOW month_start_ms(24300)
+
+static void pack(struct user_snapshot *p, struct buf *out)
+{
+    p->user = slice_str("u");
+    p->key = hash_user_key(SEED, p->user);
+    buf_clear(out);
+    assert_int_equal(user_snapshot_encode(p, out), 0);
+}
+
+/* Whatever is newest, a month more may come, since clocks differ. */
+static void test_what_lies_ahead_is_refused(void **state)
+{
+    struct arena arena = {0};
+    struct buf bytes = {0};
+    (void)state;
+    for (int what = 0; what < 3; what++) {
+        for (int month = 24301; month <= 24302; month++) {
+            struct user_snapshot p;
+            struct err err = {0};
+            struct buf empty = {0};
+            const struct filter none = {0};
+            int newest = 0;
+            assert_int_equal(filter_encode(&none, &empty), 0);
+            const struct snapshot_month of = {month, buf_slice(&empty)};
+            const struct store_play play = {7, month};
+            pack(&(struct user_snapshot){.last_month = what == 0 ? month : 24200,
+                                         .months = &of,
+                                         .n_months = what == 1,
+                                         .plays = &play,
+                                         .n_plays = what == 2},
+                 &bytes);
+            assert_int_equal(parcel_open(buf_slice(&bytes), SEED, &arena, &p, &err), 0);
+            assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, INT_MIN, &newest, &err), month == 24301 ? 0 : ERR_RANGE);
+            assert_int_equal(newest, month);
+            assert_int_equal(parcel_open(buf_slice(&bytes), SEED + 1, &arena, &p, &err), ERR_SEED);
+            buf_free(&empty);
+        }
+    }
+    buf_free(&bytes);
+    arena_free(&arena);
+}
+
+/* What is past retention is left out; that it was the newest is told. A damaged filter is refused all the same. */
+static void test_what_is_past_retention_goes(void **state)
+{
+    static const struct store_play plays[] = {{7, 24297}, {7, 24298}, {8, 24298}};
+    struct arena arena = {0};
+    struct buf bytes = {0}, blob = {0};
+    const uint64_t hash = 7;
+    struct filter f = {0};
+    (void)state;
+    assert_int_equal(plays_add(&f, &(struct plays){&hash, 1, 8, NULL, NULL}, &(struct plays_limits){4, 8}, &arena), 0);
+    assert_int_equal(filter_encode(&f, &blob), 0);
+    const struct snapshot_month months[] = {{24296, buf_slice(&blob)}, {24298, buf_slice(&blob)}};
+    const struct snapshot_month bad[] = {{24296, slice_str("bad")}};
+    for (int first_kept = 24297; first_kept <= 24299; first_kept++) {
+        struct user_snapshot p;
+        struct filter *filters;
+        struct err err = {0};
+        int newest = 0;
+        pack(&(struct user_snapshot){.last_month = 24298,
+                                     .months = months,
+                                     .n_months = 2,
+                                     .plays = plays,
+                                     .n_plays = 3,
+                                     .deliveries = slice_str("some")},
+             &bytes);
+        assert_int_equal(parcel_open(buf_slice(&bytes), SEED, &arena, &p, &err), 0);
+        assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, first_kept, &newest, &err), 0);
+        assert_int_equal(newest, 24298);
+        assert_int_equal(p.n_months, first_kept <= 24298);
+        assert_int_equal(p.n_plays, first_kept == 24297 ? 3 : first_kept == 24298 ? 2 : 0);
+        assert_int_equal(p.deliveries.len > 0, first_kept <= 24298);
+        assert_int_equal(parcel_months(&p, &arena, &filters, &err), 0);
+        for (size_t i = 0; i < p.n_months; i++) {
+            assert_true(filter_has(&filters[i], 7) && p.months[i].month == 24298);
+        }
+        p = (struct user_snapshot){.user = slice_str("anna"), .months = bad, .n_months = 1};
+        assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, first_kept, &newest, &err), ERR_CORRUPT);
+        assert_non_null(strstr(err.text, "anna"));
+    }
+    buf_free(&blob);
+    buf_free(&bytes);
+    arena_free(&arena);
+}
+
+/* What is newest is so without what a forget here has ended. */
+static void test_what_was_forgotten_does_not_count(void **state)
+{
+    static const struct store_play plays[] = {{7, 24298}, {7, 24299}};
+    struct user_snapshot p = {.last_month = 24299, .plays = plays, .n_plays = 2};
+    struct err err = {0};
+    int newest = 0;
+    (void)state;
+    assert_int_equal(parcel_admit(&p, month_start_ms(24298), NOW, INT_MIN, &newest, &err), 0);
+    assert_int_equal(newest, 24299);
+    assert_int_equal(p.n_plays, 1);
+    assert_int_equal(parcel_admit(&p, month_start_ms(24299), NOW, INT_MIN, &newest, &err), 0);
+    assert_int_equal(newest, 0);
+    assert_int_equal(p.n_plays, 0);
+}
+
+static void test_marks_are_in_order(void **state)
+{
+    static const int months[] = {5, 0, 9, 5, 7};
+    static const int expected[] = {0, 5, 7, 9};
+    int damaged[USER_SNAPSHOT_LISTS_MAX];
+    char text[STORE_ERROR_TEXT];
+    struct user_snapshot p = {.user = slice_str("anna"), .damaged = damaged};
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(parcel_mark(&p, damaged, months[i], "bits", text), i != 3);
+        assert_string_equal(text, i == 0   ? "user \"anna\": 0000-06: bits"
+                                  : i == 1 ? "user \"anna\": deliveries: bits"
+                                           : text);
+    }
+    assert_int_equal(p.n_damaged, 4);
+    assert_memory_equal(damaged, expected, sizeof expected);
+    for (int month = 10; parcel_mark(&p, damaged, month, "bits", text); month++) {
+    }
+    assert_int_equal(p.n_damaged, USER_SNAPSHOT_LISTS_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +439,12 @@ int main(void)
         cmocka_unit_test(test_limits_are_kept),
         cmocka_unit_test(test_runs_are_of_one_month),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sides_hide_what_either_hid),
+        cmocka_unit_test(test_a_damaged_filter_may_show_all),
+        cmocka_unit_test(test_what_lies_ahead_is_refused),
+        cmocka_unit_test(test_what_is_past_retention_goes),
+        cmocka_unit_test(test_what_was_forgotten_does_not_count),
+        cmocka_unit_test(test_marks_are_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,9 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "filter/compare.h"
 #include "store/user/deliveries.h"
+#include "store/user/parcel.h"
 
 static const struct user_snapshot nobody;
 
@@ -22,20 +22,13 @@ struct compare {
     struct delivered_codec codec;
 };
 
-static int read_month(struct compare *c, const struct user_snapshot *p, size_t i, struct filter *out)
-{
-    struct err why = {0};
-    int rc = filter_decode(p->months[i].blob.data, p->months[i].blob.len, &c->arena, out, &why);
-    return rc < 0 ? err_set(c->err, rc, "user %s: %s", log_quote(p->user), why.text) : 0;
-}
-
 /* The month's filter; empty, when there is none. */
 static int find_month(struct compare *c, const struct user_snapshot *p, int month, struct filter *out)
 {
     *out = (struct filter){.n_parts = 0};
     for (size_t i = 0; i < p->n_months; i++) {
         if (p->months[i].month == month) {
-            return read_month(c, p, i, out);
+            return parcel_month(p, i, &c->arena, out, c->err);
         }
     }
     return 0;
@@ -136,7 +129,8 @@ static int unmatched(struct compare *c, const struct filter *ours, const struct 
     size_t n_from = 0;
     from_here[n_from++] = *theirs;
     for (size_t i = 0; i < other->n_months; i++) {
-        if (other->months[i].month > month && (rc = read_month(c, other, i, &from_here[n_from++])) < 0) {
+        if (other->months[i].month > month &&
+            (rc = parcel_month(other, i, &c->arena, &from_here[n_from++], c->err)) < 0) {
             return rc;
         }
     }

@@ -1,9 +1,7 @@
 /* Users that another store has packed. All that a user becomes is worked out first, in an arena, and had as memory that
  * is counted; then nothing can fail.
  *
- * What was staged there are plays here. Filters stay filters, united with those that were imported before. An item is
- * un-seen only where it was forgotten: an exception from there is not taken over when a filter here shows the item, and
- * one from here ends when a filter there does. */
+ * What was staged there are plays here. Filters stay filters, united with those that were imported before. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +10,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
-#include "store/codec/user_snapshot.h"
 #include "store/memory/memory.h"
+#include "store/user/exceptions.h"
+#include "store/user/parcel.h"
 
 /* What the user is to have; lists are the arena's. */
 struct plan {
@@ -48,81 +47,65 @@ static int read_snapshot(struct plan *p, struct slice bytes)
 {
     struct user_snapshot *in = &p->snapshot;
     int64_t later, earlier;
-    int result = user_snapshot_decode(bytes.data, bytes.len, &p->s->arena, in, p->err);
+    int result = parcel_open(bytes, p->s->seed, &p->s->arena, in, p->err);
     if (result < 0) {
         return result;
-    }
-    if (in->key != hash_user_key(p->s->seed, in->user)) {
-        return err_set(p->err, ERR_SEED, "user %s was packed in a store with another seed", log_quote(in->user));
     }
     if (in->migration_state) {
         return store_lacks(&p->s->base, "users who are still to come from another Redis", p->err);
     }
-    user_snapshot_forget(in, tombstones_user_ms(p->s->tombstones, in->key));
-    p->newest = in->last_month;
-    for (size_t i = 0; i < in->n_months; i++) {
-        p->newest = in->months[i].month > p->newest ? in->months[i].month : p->newest;
-    }
-    for (size_t i = 0; i < in->n_plays; i++) {
-        p->newest = in->plays[i].month > p->newest ? in->plays[i].month : p->newest;
-    }
     memory_now(&p->s->base, &later, &earlier);
-    if ((result = user_snapshot_check_forgets(in, later, p->err)) < 0) {
-        return result;
-    }
-    if (p->newest > month_of_ms(later) + 1) {
-        char name[MONTH_TEXT];
-        return err_set(p->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(in->user),
-                       month_name(p->newest, name));
-    }
-    p->theirs = get(p, in->n_months, sizeof *p->theirs);
-    if (p->theirs == NULL) {
-        return no_memory(p);
-    }
-    for (size_t i = 0; i < in->n_months && result == 0; i++) {
-        struct slice blob = in->months[i].blob;
-        struct err why;
-        result = filter_decode(blob.data, blob.len, &p->s->arena, &p->theirs[i], &why);
-        if (result < 0) {
-            err_set(p->err, result, "user %s: %s", log_quote(in->user), why.text);
-        }
-    }
-    return result;
+    result = parcel_admit(in, tombstones_user_ms(p->s->tombstones, in->key), later, p->first_kept, &p->newest, p->err);
+    return result < 0 ? result : parcel_months(in, &p->s->arena, &p->theirs, p->err);
 }
 
 /* --- what the user becomes --- */
 
-static bool filtered_there(const struct plan *p, uint64_t hash)
+static int look_here(struct plan *p, struct exceptions *x)
 {
-    for (size_t i = 0; i < p->snapshot.n_months; i++) {
-        if (p->snapshot.months[i].month >= p->first_kept && filter_has(&p->theirs[i], hash)) {
-            return true;
+    const struct memory_user *u = p->user;
+    int result = 0;
+    for (size_t i = 0; i < u->n_months && x->n_there > 0 && result == 0; i++) {
+        const struct memory_month *m = &u->months[i];
+        struct filter ours = {.n_parts = 0};
+        result = m->month >= p->first_kept ? filter_decode(m->blob, m->len, &p->s->arena, &ours, p->err) : 0;
+        if (result == 0) {
+            exceptions_shown_here(x, &ours);
         }
     }
-    return false;
+    return result;
 }
 
 static int plan_exceptions(struct plan *p)
 {
     const struct user_snapshot *in = &p->snapshot;
     const struct memory_user *u = p->user;
+    struct exceptions x;
+    uint64_t *here = arena_copy(&p->s->arena, u->exceptions, u->n_exceptions * sizeof *here);
     p->exceptions = get(p, in->n_exceptions + u->n_exceptions, sizeof *p->exceptions);
-    if (p->exceptions == NULL) {
+    if (here == NULL || p->exceptions == NULL) {
         return no_memory(p);
     }
-    for (size_t i = 0; i < u->n_exceptions; i++) {
-        uint64_t hash = u->exceptions[i];
-        if (hash_is_among(in->exceptions, in->n_exceptions, hash) || !filtered_there(p, hash)) {
-            p->exceptions[p->n_exceptions++] = hash;
+    hash_sort(here, u->n_exceptions);
+    if (exceptions_begin(&x, here, u->n_exceptions, in->exceptions, in->n_exceptions, &p->s->arena) < 0) {
+        return no_memory(p);
+    }
+    exceptions_played(&x, in->plays, in->n_plays, p->first_kept, true);
+    for (size_t i = 0; i < in->n_months; i++) {
+        exceptions_shown_there(&x, &p->theirs[i]);
+    }
+    int result = look_here(p, &x);
+    for (size_t i = 0; i < x.n_here; i++) {
+        if (!x.ends[i]) {
+            p->exceptions[p->n_exceptions++] = x.here[i];
         }
     }
-    for (size_t i = 0; i < in->n_exceptions; i++) {
-        uint64_t hash = in->exceptions[i];
-        if (!memory_excepted(u, hash) && !memory_filtered(u, hash, p->first_kept)) {
-            p->exceptions[p->n_exceptions++] = hash;
+    for (size_t i = 0; i < x.n_there; i++) {
+        if (x.comes[i]) {
+            p->exceptions[p->n_exceptions++] = x.there[i];
         }
     }
-    return 0;
+    return result;
 }
 
 /* One month of both: either may be missing. 0, IMPORT_CROWDED or an error. */
@@ -185,7 +168,7 @@ static int plan_deliveries(struct plan *p)
     struct delivered theirs = {0};
     const struct delivered ours = {.list = u->deliveries, .n = u->n_deliveries};
     struct err why = {0};
-    if (blob.len > 0 && p->snapshot.last_month >= p->first_kept) {
+    if (blob.len > 0) {
         int result = delivered_unpack(&s->codec, blob.data, blob.len, s->seed, &s->arena, &theirs, &why);
         if (result < 0) {
             return err_set(p->err, result, "user %s: %s", log_quote(p->snapshot.user), why.text);
@@ -293,11 +276,7 @@ static int carry_out(struct plan *p)
     struct memory_user *u = p->user;
     const struct user_snapshot *in = &p->snapshot;
     struct memory_user now = {0};
-    size_t n_plays = 0;
-    for (size_t i = 0; i < in->n_plays; i++) {
-        n_plays += in->plays[i].month >= p->first_kept;
-    }
-    if (!keep_lists(p, &now) || memory_promise_plays(s, u, n_plays) < 0) {
+    if (!keep_lists(p, &now) || memory_promise_plays(s, u, in->n_plays) < 0) {
         drop_lists(p, &now, p->n_months);
         return memory_full(s, p->err);
     }
@@ -312,9 +291,7 @@ static int carry_out(struct plan *p)
     u->damaged = now.damaged;
     u->n_damaged = now.n_damaged;
     for (size_t i = 0; i < in->n_plays; i++) {
-        if (in->plays[i].month >= p->first_kept) {
-            memory_add_play(s, u, in->plays[i].hash, in->plays[i].month);
-        }
+        memory_add_play(s, u, in->plays[i].hash, in->plays[i].month);
     }
     u->known = true;
     u->last_month = p->newest > u->last_month ? p->newest : u->last_month;

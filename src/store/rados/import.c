@@ -2,15 +2,12 @@
  * the version that was read, so that no play comes in between: an import may begin and end exceptions.
  *
  * Filters are united month by month into one part each. What was staged there are plays here, to be merged as others
- * are. An item is un-seen only where it was forgotten: an exception from there is not taken over when a filter or a
- * play here shows the item, and one from here ends when a filter or a play there does. */
-#include <limits.h>
+ * are. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "base/log.h"
 #include "store/rados/import_impl.h"
+#include "store/user/parcel.h"
 
 enum { AT_ONCE = 16 };
 
@@ -92,10 +89,7 @@ static int begin_user(struct import_call *c, size_t place, struct err *err)
     struct user_snapshot in;
     struct import *m = calloc(1, sizeof *m);
     int result = m == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users")
-                           : user_snapshot_decode(bytes.data, bytes.len, &arena, &in, err);
-    if (result == 0 && in.key != hash_user_key(s->seed, in.user)) {
-        result = err_set(err, ERR_SEED, "user %s was packed in a store with another seed", log_quote(in.user));
-    }
+                           : parcel_open(bytes, s->seed, &arena, &in, err);
     if (result == 0 && in.migration_state) {
         result = store_lacks(&s->base, "users who are still to come from another Redis", err);
     }

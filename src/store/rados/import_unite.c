@@ -1,13 +1,13 @@
 /* What a user becomes who comes from another store: see import.c. */
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
 #include "store/rados/import_impl.h"
+#include "store/user/exceptions.h"
+#include "store/user/parcel.h"
 
 static struct import *import_of(struct update *u)
 {
@@ -21,62 +21,22 @@ static void *get(struct import *m, size_t n, size_t size)
 
 /* --- what comes --- */
 
-static int check_times(struct import *m)
-{
-    const struct user_snapshot *in = &m->snapshot;
-    struct update *u = &m->update;
-    int64_t later, earlier;
-    m->newest = in->last_month;
-    for (size_t i = 0; i < in->n_months; i++) {
-        m->newest = in->months[i].month > m->newest ? in->months[i].month : m->newest;
-    }
-    for (size_t i = 0; i < in->n_plays; i++) {
-        m->newest = in->plays[i].month > m->newest ? in->plays[i].month : m->newest;
-    }
-    guarded_clock_now(&u->s->clock, &later, &earlier);
-    int result = user_snapshot_check_forgets(in, later, &u->err);
-    if (result < 0) {
-        return result;
-    }
-    if (m->newest > month_of_ms(later) + 1) {
-        char name[MONTH_TEXT];
-        return err_set(&u->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(in->user),
-                       month_name(m->newest, name));
-    }
-    return 0;
-}
-
-static int decode(struct import *m, struct slice blob, struct filter *out)
-{
-    struct err why;
-    int result = filter_decode(blob.data, blob.len, &m->update.arena, out, &why);
-    return result < 0 ? err_set(&m->update.err, result, "user %s: %s", log_quote(m->update.user), why.text) : 0;
-}
-
 static int read_snapshot(struct import *m)
 {
     struct update *u = &m->update;
     struct user_snapshot *in = &m->snapshot;
-    struct slice bytes = m->call->import->snapshots[m->place];
-    int result = user_snapshot_decode(bytes.data, bytes.len, &u->arena, in, &u->err);
+    const int64_t forgotten_ms = rados_store_forgotten(u->s, m->gathered.forgotten_ms);
+    int64_t later, earlier;
+    int result = parcel_open(m->call->import->snapshots[m->place], u->s->seed, &u->arena, in, &u->err);
     if (result < 0) {
         return result;
     }
     if (m->gathered.forgotten_damaged) {
         return err_set(&u->err, ERR_CORRUPT, "user %s: it can't be read when they were forgotten", log_quote(u->user));
     }
-    user_snapshot_forget(in, rados_store_forgotten(u->s, m->gathered.forgotten_ms));
-    if ((result = check_times(m)) < 0) {
-        return result;
-    }
-    m->theirs = get(m, in->n_months, sizeof *m->theirs);
-    if (m->theirs == NULL) {
-        return update_nomem(u);
-    }
-    for (size_t i = 0; i < in->n_months && result == 0; i++) {
-        result = decode(m, in->months[i].blob, &m->theirs[i]);
-    }
-    return result;
+    guarded_clock_now(&u->s->clock, &later, &earlier);
+    result = parcel_admit(in, forgotten_ms, later, m->first_kept, &m->newest, &u->err);
+    return result < 0 ? result : parcel_months(in, &u->arena, &m->theirs, &u->err);
 }
 
 static int read_ours(struct import *m)
@@ -95,7 +55,12 @@ static int read_ours(struct import *m)
     }
     for (size_t i = 0; i < g->n_parts && result == 0; i++) {
         m->ours[i] = (struct import_part){.month = g->parts[i].month};
-        result = decode(m, g->parts[i].blob, &m->ours[i].filter);
+        struct slice blob = g->parts[i].blob;
+        struct err why;
+        result = filter_decode(blob.data, blob.len, &m->update.arena, &m->ours[i].filter, &why);
+        if (result < 0) {
+            err_set(&m->update.err, result, "user %s: %s", log_quote(m->update.user), why.text);
+        }
     }
     for (int i = 0; i < n; i++) {
         m->directory[m->n_directory++] = layout_directory_part(g->directory, (size_t)i);
@@ -188,8 +153,7 @@ static int unite_months(struct import *m)
     const struct user_snapshot *in = &m->snapshot;
     int result = 0;
     for (size_t i = 0; i < in->n_months && result == 0; i++) {
-        int month = in->months[i].month;
-        result = month < m->first_kept ? 0 : unite_month(m, month, &m->theirs[i]);
+        result = unite_month(m, in->months[i].month, &m->theirs[i]);
     }
     for (size_t i = 0; i < m->n_ours; i++) {
         const struct import_part *p = &m->ours[i];
@@ -200,57 +164,33 @@ static int unite_months(struct import *m)
 
 /* --- exceptions --- */
 
-static bool is_played(const struct store_play *plays, size_t n, uint64_t hash, int first_kept)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (plays[i].hash == hash && plays[i].month >= first_kept) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool shown_there(const struct import *m, uint64_t hash)
-{
-    const struct user_snapshot *in = &m->snapshot;
-    for (size_t i = 0; i < in->n_months; i++) {
-        if (in->months[i].month >= m->first_kept && filter_has(&m->theirs[i], hash)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool shown_here(const struct import *m, uint64_t hash)
-{
-    for (size_t i = 0; i < m->n_ours; i++) {
-        if (m->ours[i].month >= m->first_kept && filter_has(&m->ours[i].filter, hash)) {
-            return true;
-        }
-    }
-    return is_played(m->gathered.plays, m->gathered.n_plays, hash, m->first_kept);
-}
-
 static int unite_exceptions(struct import *m)
 {
     const struct user_snapshot *in = &m->snapshot;
     const struct gathered *g = &m->gathered;
     struct update *u = &m->update;
-    int result = 0;
-    for (size_t i = 0; i < g->n_exceptions && result == 0; i++) {
-        uint64_t hash = g->exceptions[i];
-        bool ends = is_played(in->plays, in->n_plays, hash, m->first_kept) ||
-                    (!hash_is_among(in->exceptions, in->n_exceptions, hash) && shown_there(m, hash));
-        if (ends) {
-            result = update_remove(u, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = hash});
+    struct exceptions x;
+    int result = exceptions_begin(&x, g->exceptions, g->n_exceptions, in->exceptions, in->n_exceptions, &u->arena);
+    if (result < 0) {
+        return update_nomem(u);
+    }
+    exceptions_played(&x, in->plays, in->n_plays, m->first_kept, true);
+    exceptions_played(&x, g->plays, g->n_plays, m->first_kept, false);
+    for (size_t i = 0; i < in->n_months; i++) {
+        exceptions_shown_there(&x, &m->theirs[i]);
+    }
+    for (size_t i = 0; i < m->n_ours; i++) {
+        if (m->ours[i].month >= m->first_kept) {
+            exceptions_shown_here(&x, &m->ours[i].filter);
         }
     }
-    for (size_t i = 0; i < in->n_exceptions && result == 0; i++) {
-        uint64_t hash = in->exceptions[i];
-        if (!hash_is_among(g->exceptions, g->n_exceptions, hash) && !shown_here(m, hash) &&
-            !is_played(in->plays, in->n_plays, hash, m->first_kept)) {
-            result = update_set(u, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = hash}, slice_of("", 0));
-        }
+    for (size_t i = 0; i < x.n_here && result == 0; i++) {
+        const struct layout_key key = {.kind = LAYOUT_EXCEPTION, .hash = x.here[i]};
+        result = x.ends[i] ? update_remove(u, &key) : 0;
+    }
+    for (size_t i = 0; i < x.n_there && result == 0; i++) {
+        const struct layout_key key = {.kind = LAYOUT_EXCEPTION, .hash = x.there[i]};
+        result = x.comes[i] ? update_set(u, &key, slice_of("", 0)) : 0;
     }
     return result;
 }
@@ -267,11 +207,9 @@ static int add_plays(struct import *m)
     layout_hex((uint64_t)(later > 0 ? later : 0), value);
     for (size_t i = 0; i < in->n_plays && result == 0; i++) {
         const struct store_play *p = &in->plays[i];
-        if (p->month >= m->first_kept) {
-            const struct layout_key key = {.kind = LAYOUT_PLAY, .month = p->month, .hash = p->hash};
-            result = update_set(&m->update, &key, slice_of(value, sizeof value));
-            m->keys++;
-        }
+        const struct layout_key key = {.kind = LAYOUT_PLAY, .month = p->month, .hash = p->hash};
+        result = update_set(&m->update, &key, slice_of(value, sizeof value));
+        m->keys++;
     }
     return result;
 }
@@ -309,7 +247,7 @@ static int unite_deliveries(struct import *m)
     struct delivered theirs, all;
     struct err why = {0};
     const size_t max = (size_t)config_now(s->cfg)->delivered_max;
-    if (blob.len == 0 || m->snapshot.last_month < m->first_kept) {
+    if (blob.len == 0) {
         return 0;
     }
     int result = delivered_unpack(&s->codec, blob.data, blob.len, s->seed, &m->update.arena, &theirs, &why);

@@ -5,23 +5,19 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/calendar.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
-#include "store/codec/user_snapshot.h"
 #include "store/rados/gathered.h"
 #include "store/user/deliveries.h"
-
-enum { MARKS_MAX = USER_SNAPSHOT_LISTS_MAX };
+#include "store/user/parcel.h"
 
 struct packing {
     struct packer *p;
     struct gathered g;
     struct user_snapshot out;
     struct snapshot_month months[USER_SNAPSHOT_LISTS_MAX];
-    int damaged[MARKS_MAX];
+    int damaged[USER_SNAPSHOT_LISTS_MAX];
 };
 
 static int no_memory(struct err *err)
@@ -29,27 +25,12 @@ static int no_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while packing a user");
 }
 
-static void tell(struct packing *x, const char *what, const char *why)
-{
-    char text[STORE_ERROR_TEXT];
-    snprintf(text, sizeof text, "user %s: %s: %s", log_quote(x->out.user), what, why);
-    x->p->damaged(x->p->arg, text);
-}
-
 static void mark(struct packing *x, int month, const char *why)
 {
-    char name[MONTH_TEXT];
-    size_t at = 0;
-    while (at < x->out.n_damaged && x->damaged[at] < month) {
-        at++;
+    char text[STORE_ERROR_TEXT];
+    if (parcel_mark(&x->out, x->damaged, month, why, text)) {
+        x->p->damaged(x->p->arg, text);
     }
-    if ((at < x->out.n_damaged && x->damaged[at] == month) || x->out.n_damaged == MARKS_MAX) {
-        return;
-    }
-    memmove(&x->damaged[at + 1], &x->damaged[at], (x->out.n_damaged - at) * sizeof *x->damaged);
-    x->damaged[at] = month;
-    x->out.n_damaged++;
-    tell(x, month == 0 ? "deliveries" : month_name(month, name), why);
 }
 
 /* --- what is there --- */
@@ -66,7 +47,9 @@ static void take_marks(struct packing *x)
         mark(x, x->g.damaged[i], "marked as damaged, or can't be read");
     }
     if (x->g.forgotten_damaged || x->g.item_damaged) {
-        tell(x, "tombstone", "it can't be read");
+        char text[STORE_ERROR_TEXT];
+        snprintf(text, sizeof text, "user %s: tombstone: it can't be read", log_quote(x->out.user));
+        x->p->damaged(x->p->arg, text);
     }
 }
 

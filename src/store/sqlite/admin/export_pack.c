@@ -1,13 +1,10 @@
 #include "store/sqlite/admin/export_pack.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/calendar.h"
 #include "base/log.h"
-#include "store/codec/user_snapshot.h"
 #include "store/sqlite/read/exceptions.h"
+#include "store/user/parcel.h"
 
 static int out_of_memory(struct err *err)
 {
@@ -19,30 +16,16 @@ static int out_of_memory(struct err *err)
 struct packed {
     struct user_snapshot snapshot;
     struct snapshot_month months[HISTORY_MONTHS_MAX];
-    int damaged[HISTORY_MONTHS_MAX + 1];
+    int damaged[USER_SNAPSHOT_LISTS_MAX];
     struct delivered stored;
 };
 
 static void mark(struct export_packer *x, struct packed *p, int month, const char *why)
 {
-    size_t at = 0;
-    while (at < p->snapshot.n_damaged && p->damaged[at] < month) {
-        at++;
-    }
-    if (at < p->snapshot.n_damaged && p->damaged[at] == month) {
-        return;
-    }
-    if (p->snapshot.n_damaged == USER_SNAPSHOT_LISTS_MAX) {
-        return;
-    }
-    memmove(p->damaged + at + 1, p->damaged + at, (p->snapshot.n_damaged - at) * sizeof p->damaged[0]);
-    p->damaged[at] = month;
-    p->snapshot.n_damaged++;
-    char name[MONTH_TEXT];
     char what[STORE_ERROR_TEXT];
-    snprintf(what, sizeof what, "user %s: %s: %s", log_quote(p->snapshot.user),
-             month == 0 ? "deliveries" : month_name(month, name), why);
-    x->damaged(x->arg, what);
+    if (parcel_mark(&p->snapshot, p->damaged, month, why, what)) {
+        x->damaged(x->arg, what);
+    }
 }
 
 static int pack_month(struct export_packer *x, struct packed *p, const struct stored_month *month, struct err *err)
@@ -103,16 +86,6 @@ static int pack_marks(struct export_packer *x, struct packed *p, struct err *err
 
 /* --- what is staged for a user --- */
 
-static int by_month_and_hash(const void *a, const void *b)
-{
-    const struct store_play *x = a;
-    const struct store_play *y = b;
-    if (x->month != y->month) {
-        return x->month < y->month ? -1 : 1;
-    }
-    return (x->hash > y->hash) - (x->hash < y->hash);
-}
-
 static int pack_staged(struct export_packer *x, struct packed *p, struct err *err)
 {
     staged_out_clear(&x->staged);
@@ -123,15 +96,9 @@ static int pack_staged(struct export_packer *x, struct packed *p, struct err *er
         }
     }
     struct store_play *plays = x->staged.plays;
-    size_t n = 0;
-    if (x->staged.n_plays > 1) {
-        qsort(plays, x->staged.n_plays, sizeof *plays, by_month_and_hash);
-    }
-    for (size_t i = 0; i < x->staged.n_plays; i++) {
-        if (n == 0 || by_month_and_hash(&plays[n - 1], &plays[i]) != 0) {
-            plays[n++] = plays[i];
-        }
-        p->snapshot.last_month = plays[i].month > p->snapshot.last_month ? plays[i].month : p->snapshot.last_month;
+    size_t n = user_snapshot_sort_plays(plays, x->staged.n_plays);
+    if (n > 0 && plays[n - 1].month > p->snapshot.last_month) {
+        p->snapshot.last_month = plays[n - 1].month;
     }
     p->snapshot.plays = plays;
     p->snapshot.n_plays = n;

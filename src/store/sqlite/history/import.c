@@ -8,13 +8,12 @@
  * who are noted there are noted here, and forgets that are known there are known here, before the rest of their data
  * arrives.
  */
-#include "base/hash.h"
 #include "base/log.h"
-#include "store/codec/user_snapshot.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
+#include "store/user/parcel.h"
 
 enum { GROUP_MAX = 8 /* messages of one barrier */ };
 
@@ -90,13 +89,12 @@ static int read_head(struct sqlite_store *s, struct slice snapshot, struct heads
 {
     struct user_snapshot p;
     struct err why = {0};
-    int result = user_snapshot_has_more(snapshot)
-                     ? user_snapshot_decode(snapshot.data, snapshot.len, &heads->arena, &p, &why)
-                     : ERR_INVALID;
+    int result =
+        user_snapshot_has_more(snapshot) ? parcel_open(snapshot, s->seed, &heads->arena, &p, &why) : ERR_INVALID;
     if (result == ERR_NOMEM) {
         return err_set(err, ERR_NOMEM, "%s", why.text);
     }
-    if (result < 0 || p.key != hash_user_key(s->seed, p.user)) {
+    if (result < 0) {
         return 0;
     }
     int64_t later, earlier, ours = tombstones_user_ms(s->tombstones, p.key);

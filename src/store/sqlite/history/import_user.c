@@ -17,13 +17,12 @@
 
 #include <limits.h>
 #include <malloc.h>
-#include <string.h>
 
 #include "base/calendar.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/history/import_work.h"
 #include "store/sqlite/read/reader.h"
+#include "store/user/parcel.h"
 #include "store/user/plays.h"
 
 /* What one user may take, in memory, at least; else staging_memory. */
@@ -33,47 +32,18 @@ enum { MEMORY_MIN = 16 * 1024 * 1024 };
 
 static int read_snapshot(struct import_work *w, struct slice bytes)
 {
-    struct arena *arena = &w->s->historian.arena;
     struct user_snapshot *p = &w->snapshot;
-    int result = user_snapshot_decode(bytes.data, bytes.len, arena, p, w->err);
+    int64_t later;
+    int64_t earlier;
+    int result = parcel_open(bytes, w->s->seed, &w->s->historian.arena, p, w->err);
     if (result < 0) {
         return result;
     }
-    if (p->key != hash_user_key(w->s->seed, p->user)) {
-        return err_set(w->err, ERR_SEED, "user %s was packed in a store with another seed", log_quote(p->user));
-    }
-    int64_t later;
-    int64_t earlier;
     store_now(&w->s->base, &later, &earlier);
-    user_snapshot_forget(p, tombstones_user_ms(w->s->tombstones, p->key));
-    int newest = p->last_month;
-    for (size_t i = 0; i < p->n_months; i++) {
-        newest = p->months[i].month > newest ? p->months[i].month : newest;
-    }
-    for (size_t i = 0; i < p->n_plays; i++) {
-        newest = p->plays[i].month > newest ? p->plays[i].month : newest;
-    }
-    if ((result = user_snapshot_check_forgets(p, later, w->err)) < 0) {
-        return result;
-    }
-    if (newest > month_of_ms(later) + 1) {
-        char name[MONTH_TEXT];
-        return err_set(w->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(p->user),
-                       month_name(newest, name));
-    }
     w->user.key = p->key;
     w->user.user = p->user;
     w->first_kept = sweep_first_kept(w->s);
-    w->newest = newest;
-    for (size_t i = 0; i < p->n_months; i++) {
-        struct err why = {0};
-        struct filter filter;
-        result = filter_weigh(p->months[i].blob.data, p->months[i].blob.len, &filter, &why);
-        if (result < 0) {
-            return err_set(w->err, result, "user %s: %s", log_quote(p->user), why.text);
-        }
-    }
-    return 0;
+    return parcel_admit(p, tombstones_user_ms(w->s->tombstones, p->key), later, w->first_kept, &w->newest, w->err);
 }
 
 /* --- months --- */
@@ -94,16 +64,6 @@ int import_read_month(struct import_work *w, const struct stored_month *month, b
         keep ? filter_decode(blob.data, blob.len, &h->arena, out, &why) : filter_weigh(blob.data, blob.len, out, &why);
     sqlite3_reset(stmt);
     return result == ERR_NOMEM ? import_no_memory(w->err) : result;
-}
-
-int import_read_theirs(struct import_work *w, size_t i, struct filter *out)
-{
-    struct slice blob = w->snapshot.months[i].blob;
-    struct err why = {0};
-    int result = filter_decode(blob.data, blob.len, &w->s->historian.arena, out, &why);
-    return result == ERR_NOMEM ? import_no_memory(w->err)
-           : result < 0        ? err_set(w->err, result, "user %s: %s", log_quote(w->snapshot.user), why.text)
-                               : 0;
 }
 
 static struct plays staged_there(const struct user_snapshot *p, int month)
@@ -128,7 +88,7 @@ static int join_month(struct import_work *w, int month, int its, struct imported
     int64_t old_items;
     int result;
     if ((result = month_ensure(s, month, w->err)) < 0 || (result = month_list(s, w->err)) < 0 ||
-        (result = its >= 0 ? import_read_theirs(w, (size_t)its, &theirs) : 0) < 0) {
+        (result = its >= 0 ? parcel_month(&w->snapshot, (size_t)its, &h->arena, &theirs, w->err) : 0) < 0) {
         return result;
     }
     if (staged.n == 0 && filter_items(&theirs) == 0) {
@@ -177,7 +137,7 @@ static int plan_month(struct import_work *w, int month, int its)
     struct arena *arena = &w->s->historian.arena;
     struct arena_mark mark = arena_mark(arena);
     struct imported_month planned = {.blob = {NULL, 0}};
-    int result = month >= w->first_kept ? join_month(w, month, its, &planned) : 0;
+    int result = join_month(w, month, its, &planned);
     arena_rewind(arena, mark);
     if (result != 0 || planned.blob.len == 0) {
         return result;
@@ -265,7 +225,7 @@ static int plan_deliveries(struct import_work *w)
     struct slice blob = w->snapshot.deliveries;
     struct delivered theirs, ours;
     struct err why = {0};
-    if (blob.len == 0 || w->snapshot.last_month < w->first_kept) {
+    if (blob.len == 0) {
         return 0;
     }
     int result = delivered_unpack(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &why);

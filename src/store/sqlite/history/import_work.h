@@ -5,6 +5,7 @@
 
 #include "store/codec/user_snapshot.h"
 #include "store/sqlite/state.h"
+#include "store/user/exceptions.h"
 
 struct imported_month {
     int month, table;
@@ -18,10 +19,7 @@ struct import_work {
     struct user_snapshot snapshot;
     struct staged_walk user; /* only key and user */
     int first_kept, newest;
-    uint64_t *exceptions; /* ours */
-    size_t n_exceptions;
-    bool *ours_end;  /* one an exception of ours: it ends */
-    bool *take_over; /* one an exception of theirs */
+    struct exceptions exceptions;
     struct imported_month *months;
     size_t n_months;
     struct delivered *deliveries; /* NULL: nothing came */
@@ -39,10 +37,7 @@ static inline int import_no_memory(struct err *err)
  * is none; ERR_CORRUPT when it can't be read, without a text in err; or an error. */
 int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out);
 
-/* A filter of theirs, which is sound: snapshot.months[i]'s. 0 or an error. */
-int import_read_theirs(struct import_work *w, size_t i, struct filter *out);
-
-/* import_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */
+/* import_exceptions.c: which end, and which come; then that is written. */
 int import_plan_exceptions(struct import_work *w);
 int import_write_exceptions(struct import_work *w);
 
