@@ -53,6 +53,8 @@ libunseen_a_SOURCES += \
 	src/base/memory_limit.h \
 	src/base/module.c \
 	src/base/module.h \
+	src/base/settle.c \
+	src/base/settle.h \
 	src/base/task.c \
 	src/base/task.h \
 	src/base/sha256.c \

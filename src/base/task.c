@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/settle.h"
 
 void task_init(struct task *t, pthread_mutex_t *mutex)
 {
@@ -31,6 +32,7 @@ static void *task_main(void *arg)
     if (t->kind == TASK_BEATS) {
         heartbeat_end(&t->heartbeat);
     }
+    settle_leave(t);
     return NULL;
 }
 
@@ -42,11 +44,15 @@ int task_start(struct task *t, const char *name, enum task_kind kind, void (*run
     t->kind = kind;
     t->run = run;
     t->arg = arg;
+    settle_enter(t);
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &old);
     int code = pthread_create(&t->thread, NULL, task_main, t);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     t->started = code == 0;
+    if (code != 0) {
+        settle_leave(t);
+    }
     return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start the thread \"%s\": %s", name, strerror(code));
 }
 
@@ -155,38 +161,52 @@ static void sleep_until(struct task *t, int64_t until_us, int64_t now_us, bool r
     beat(t);
 }
 
-/* Until it is told to stop, woken (if it may), or now() is until_us. */
-static bool wait_until(struct task *t, int64_t until_us, bool wakes, int64_t (*now)(void), bool real)
+enum wait { WAIT, REST, WAIT_REAL, PAUSE_REAL, REST_REAL };
+
+/* Until it is told to stop, woken (if it may), or the clock is until_us. */
+static bool wait_until(struct task *t, int64_t until_us, enum wait wait)
 {
+    const bool real = wait >= WAIT_REAL, wakes = wait != REST && wait != REST_REAL;
+    int64_t (*const now)(void) = real ? clock_real_us : clock_mono_us;
     int64_t at_us;
     t->waits = wakes; /* from before the mutex is free on */
+    t->idle = wait <= WAIT_REAL;
+    t->until_us = real ? INT64_MAX : until_us;
     beat(t);
     while (!task_stops(t) && !(wakes && t->woken) && (at_us = now()) < until_us) {
         sleep_until(t, until_us, at_us, real);
     }
-    t->waits = false;
+    if (!real || (wakes && t->woken)) {
+        settle_count();
+    }
+    t->waits = t->idle = false;
     t->woken = t->woken && !wakes;
     return !task_stops(t);
 }
 
 bool task_wait(struct task *t, int64_t until_us)
 {
-    return wait_until(t, until_us, true, clock_mono_us, false);
+    return wait_until(t, until_us, WAIT);
 }
 
 bool task_rest(struct task *t, int64_t until_us)
 {
-    return wait_until(t, until_us, false, clock_mono_us, false);
+    return wait_until(t, until_us, REST);
 }
 
 bool task_wait_real(struct task *t, int64_t until_us)
 {
-    return wait_until(t, until_us, true, clock_real_us, true);
+    return wait_until(t, until_us, WAIT_REAL);
+}
+
+bool task_pause_real(struct task *t, int64_t until_us)
+{
+    return wait_until(t, until_us, PAUSE_REAL);
 }
 
 bool task_rest_real(struct task *t, int64_t until_us)
 {
-    return wait_until(t, until_us, false, clock_real_us, true);
+    return wait_until(t, until_us, REST_REAL);
 }
 
 void task_await(struct task *t, const bool *done)
@@ -194,4 +214,15 @@ void task_await(struct task *t, const bool *done)
     while (!*done) {
         sleep_until(t, INT64_MAX, clock_mono_us(), false);
     }
+}
+
+void task_park(struct task *t, int fd)
+{
+    atomic_store(&t->parked, fd + 1);
+}
+
+void task_unpark(struct task *t)
+{
+    settle_count(); /* before it is seen that it has gone on */
+    atomic_store(&t->parked, 0);
 }

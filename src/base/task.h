@@ -33,6 +33,10 @@ struct task {
     pthread_cond_t wake;
     _Atomic bool stop;
     bool woken, waits, started; /* under the mutex; started: of whose it is */
+    bool idle;                  /* settle.h; under the mutex, as the next, until when by the owned clock */
+    int64_t until_us;
+    _Atomic int parked; /* a descriptor and 1; 0: it is not */
+    struct task *next;
     pthread_t thread;
     const char *name;
     enum task_kind kind;
@@ -74,12 +78,20 @@ bool task_wait(struct task *t, int64_t until_us);
 /* The same, but a wake-up is kept for the next task_wait(). */
 bool task_rest(struct task *t, int64_t until_us);
 
-/* The same until clock_real_us() is until_us, with a test clock, too: for what has none (clock.h). */
+/* The same until clock_real_us() is until_us, with a test clock, too: for what has none (clock.h). Pause: as wait, in
+ * the midst of work. A task that waits only looks again then; one that rests or pauses has something to do (settle.h).
+ */
 bool task_wait_real(struct task *t, int64_t until_us);
+bool task_pause_real(struct task *t, int64_t until_us);
 bool task_rest_real(struct task *t, int64_t until_us);
 
 /* Until *done, which is set under the mutex with a task_wake(): for what is certain to come, such as an answer of the
  * store that lies in the caller's memory. Neither another wake-up nor an end ends it. */
 void task_await(struct task *t, const bool *done);
+
+/* The task itself, without the mutex: it waits for what may come over this descriptor, or never, until task_unpark():
+ * a long poll. */
+void task_park(struct task *t, int fd);
+void task_unpark(struct task *t);
 
 #endif

@@ -1,9 +1,10 @@
-/* RING, RING FLUSH, DEBUG ADVANCE, DEBUG JUMP, DEBUG STALL. */
+/* RING, RING FLUSH, DEBUG ADVANCE, DEBUG JUMP, DEBUG SETTLE, DEBUG STALL. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/heartbeat.h"
+#include "base/settle.h"
 #include "net/relay.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -191,6 +192,72 @@ enum outcome cmd_debug_jump(struct resp_client *s, const struct slice *args, siz
     }
     clock_test_jump(ms);
     return after_clock(s);
+}
+
+/* --- whether anything is left to do ---
+ *
+ * What lay in a socket, or in a worker's queue, when the command came is read once all workers have been visited; and
+ * what these have told each other then, once they have been again. The commands that ask this are not counted. */
+
+enum { SETTLE_VISITS = 2 };
+
+struct settle_deferred {
+    struct deferred deferred;
+    struct worker_relay relay;
+    int visits;
+};
+
+static _Atomic uint64_t settle_commands;
+
+static void answer_settle(struct deferred *deferred, struct resp_client *s)
+{
+    (void)deferred;
+    struct writer *w = &s->writer;
+    struct settle now;
+    struct buf busy = {0};
+    if (settle_look(&now, &busy) < 0) {
+        resp_client_refuse(s, "OOM out of memory");
+    } else {
+        const uint64_t commands = worker_pool_counter(s->conn.worker->pool, COUNT_COMMANDS);
+        write_array(w, 3);
+        write_int(w, (int64_t)(now.acts + commands - atomic_load(&settle_commands)));
+        write_bulk(w, busy.len > 0 ? buf_slice(&busy) : slice_str("idle"));
+        write_int(w, now.due_us == INT64_MAX ? -1 : (now.due_us - clock_mono_us() + 999) / 1000);
+    }
+    buf_free(&busy);
+}
+
+static bool on_settle_visit(struct worker_relay *relay, struct worker *w)
+{
+    (void)relay;
+    (void)w;
+    return true;
+}
+
+static void on_settle_return(struct worker_relay *relay, struct worker *w)
+{
+    struct settle_deferred *t = (struct settle_deferred *)((char *)relay - offsetof(struct settle_deferred, relay));
+    if (--t->visits > 0) {
+        worker_relay_start(relay, w);
+    } else {
+        deferred_end(&t->deferred);
+    }
+}
+
+enum outcome cmd_debug_settle(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    struct settle_deferred *t = deferred_new(sizeof *t, s, answer_settle);
+    if (t == NULL) {
+        return resp_client_refuse(s, "OOM out of memory");
+    }
+    atomic_fetch_add(&settle_commands, 1);
+    t->visits = SETTLE_VISITS;
+    t->relay.visit = on_settle_visit;
+    t->relay.finish = on_settle_return;
+    worker_relay_start(&t->relay, s->conn.worker);
+    return OUTCOME_LATER;
 }
 
 enum outcome cmd_debug_stall(struct resp_client *s, const struct slice *args, size_t n)

@@ -82,21 +82,22 @@ command_fn cmd_client_caching, cmd_client_getname, cmd_client_getredir, cmd_clie
     cmd_client_switch;                       /* cmd_client.c */
 command_fn cmd_multi, cmd_exec, cmd_discard; /* multi.c */
 command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_getkeys, cmd_command_info,
-    cmd_command_list;                                                                    /* cmd_command.c */
-command_fn cmd_request;                                                                  /* cmd_request.c */
-command_fn cmd_filter;                                                                   /* cmd_ask.c */
-command_fn cmd_dbsize, cmd_months;                                                       /* cmd_explain.c */
-command_fn cmd_ring, cmd_ring_flush, cmd_debug_advance, cmd_debug_jump, cmd_debug_stall; /* cmd_admin.c */
-command_fn cmd_config_get;                                                               /* cmd_config.c */
-command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;                               /* cmd_clock.c */
-command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;                          /* cmd_slowlog.c */
-command_fn cmd_backup;                                                                   /* cmd_backup.c */
-command_fn cmd_load;                                                                     /* cmd_load.c */
-command_fn cmd_feed;                                                                     /* cmd_feed.c */
-command_fn cmd_archive, cmd_archive_forget_now;                                          /* cmd_archive.c */
-command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;                            /* cmd_front.c */
-command_fn cmd_memory_doctor, cmd_memory_stats, cmd_memory_usage;                        /* cmd_memory.c */
-command_fn cmd_kafka;                                                                    /* cmd_kafka.c */
+    cmd_command_list;              /* cmd_command.c */
+command_fn cmd_request;            /* cmd_request.c */
+command_fn cmd_filter;             /* cmd_ask.c */
+command_fn cmd_dbsize, cmd_months; /* cmd_explain.c */
+command_fn cmd_ring, cmd_ring_flush, cmd_debug_advance, cmd_debug_jump, cmd_debug_settle,
+    cmd_debug_stall;                                              /* cmd_admin.c */
+command_fn cmd_config_get;                                        /* cmd_config.c */
+command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;        /* cmd_clock.c */
+command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;   /* cmd_slowlog.c */
+command_fn cmd_backup;                                            /* cmd_backup.c */
+command_fn cmd_load;                                              /* cmd_load.c */
+command_fn cmd_feed;                                              /* cmd_feed.c */
+command_fn cmd_archive, cmd_archive_forget_now;                   /* cmd_archive.c */
+command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;     /* cmd_front.c */
+command_fn cmd_memory_doctor, cmd_memory_stats, cmd_memory_usage; /* cmd_memory.c */
+command_fn cmd_kafka;                                             /* cmd_kafka.c */
 command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_problems, cmd_legacy_renote,
     cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status;                                /* cmd_legacy.c */
 command_fn cmd_legacy_mirror;                                                              /* cmd_mirror.c */

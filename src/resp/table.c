@@ -79,6 +79,9 @@ static const struct command config_subs[] = {
 static const struct command debug_subs[] = {
     {"advance", 3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_advance, NULL, "server", "ms",
      "Moves both clocks, and answers when all that became due is done."},
+    {"settle", 2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_settle, NULL, "server", "",
+     "Tells a number that changes when anything is done, what still works or \"idle\", and in how many ms of the clock "
+     "something is due; -1: nothing is."},
     {"stall", 4, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_stall, NULL, "server", "thread ms",
      "Lets a thread (worker-0, stager, historian, http, aside, logins) sleep for real milliseconds, as if it were "
      "stuck."},

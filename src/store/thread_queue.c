@@ -86,7 +86,7 @@ bool thread_queue_wait_until(struct thread_queue *queue, int64_t mono_us)
 
 bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms)
 {
-    return wait_until(queue, clock_real_us() + real_ms * 1000, task_wait_real);
+    return wait_until(queue, clock_real_us() + real_ms * 1000, task_pause_real);
 }
 
 bool thread_queue_stopped(struct thread_queue *queue)
@@ -108,7 +108,7 @@ void thread_queue_gather(struct thread_queue *queue, uint64_t events, int64_t re
     pthread_mutex_lock(&queue->mutex);
     if (queue->events > 0 && queue->events < events && !queue->urgent) {
         queue->wanted = events;
-        task_wait_real(&queue->task, clock_real_us() + real_us);
+        task_pause_real(&queue->task, clock_real_us() + real_us);
         queue->wanted = 0;
     }
     pthread_mutex_unlock(&queue->mutex);

@@ -72,6 +72,40 @@ def pause(seconds, why):
     time.sleep(seconds)
 
 
+def settle(*servers, outside=()):
+    """Until these servers have nothing more to do: no number of theirs moves any more, and every part is idle, but those named
+    in outside, which wait for what has no DEBUG SETTLE. Returns in how many ms of the clock something is due, or -1."""
+    outside = {name.encode() for name in outside}
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.admin()) for server in servers]
+        looks = [None]
+
+        def rest():
+            looks.append([client.command("DEBUG", "SETTLE") for client in clients])
+            before, now = looks[-2:]
+            return now if before is not None and [look[0] for look in before] == [look[0] for look in now] and all(
+                look[1] == b"idle" or outside.issuperset(look[1].split()) for look in before + now) else None
+
+        dues = [look[2] for look in until(rest, lambda: f"still at work: {looks[-3:]}")]
+    return min((due for due in dues if due >= 0), default=-1)
+
+
+STEPS = 20
+
+
+def advance(servers, ms):
+    """The clocks of all servers go on by ms, from one time at which something is due to the next, and each time all settle: no
+    deadline passes that its answer could have met. What looks again all the time is not waited for: STEPS in all at most."""
+    least, left = max(1, -(-ms // STEPS)), ms
+    while left > 0:
+        due = settle(*servers)
+        step = left if due < 0 else min(left, max(due, least))
+        for server in servers:
+            server.advance(step)
+        left -= step
+    settle(*servers)
+
+
 SECTIONS = ("archive_", "legacy_", "kafka_", "registry_", "replica_", "front_")
 
 
@@ -157,9 +191,7 @@ class Server:
         if "accounts" in self.options:
             return self.is_ready()
         try:
-            with self.client() as c:
-                if "requirepass" in self.options:
-                    c.command("AUTH", self.options["requirepass"])
+            with self.admin() as c:
                 return c.command("PING") == b"PONG" and self.is_ready()
         except (OSError, RespError, Closed):
             return False
@@ -177,6 +209,12 @@ class Server:
         if self.options.get("listen") == "none":
             return Client(self.options["unix_socket"], protocol)
         return Client(self.address, protocol)
+
+    def admin(self):
+        client = self.client()
+        if "requirepass" in self.options:
+            client.command("AUTH", self.options["requirepass"])
+        return client
 
     def log(self):
         """All that was logged before what this test was last answered: its thread sleeps only where nothing waits."""
@@ -220,7 +258,7 @@ class Server:
         return self.start()
 
     def advance(self, ms):
-        with self.client() as c:
+        with self.admin() as c:
             c.command("DEBUG", "ADVANCE", ms)
         self.clock += ms
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/settle.h"
 #include "base/task.h"
 #include "tests/lib/rounds.h"
 
@@ -413,6 +414,155 @@ static void a_silent_one_has_no_heartbeat(void **state)
     assert_int_equal(silent_ms("silent"), -1);
 }
 
+/* --- whether there is anything left to do --- */
+
+static struct settle look(const char *busy)
+{
+    struct settle now;
+    struct buf names = {0};
+    assert_int_equal(settle_look(&now, &names), 0);
+    assert_int_equal(names.len, strlen(busy));
+    assert_memory_equal(names.len > 0 ? names.data : "", busy, names.len);
+    buf_free(&names);
+    return now;
+}
+
+static void until_idle(void)
+{
+    while (!task_is_idle(&desk.task)) {
+        usleep(NAP_US);
+    }
+}
+
+/* A beat may have the mutex at the moment of a look, and so it is asked again. */
+static struct settle rest(void)
+{
+    struct settle now;
+    struct buf names = {0};
+    do {
+        assert_int_equal(settle_look(&now, &names), 0);
+    } while (names.len > 0);
+    buf_free(&names);
+    return now;
+}
+
+static void one_that_waits_is_idle_until_it_is_woken(void **state)
+{
+    (void)state;
+    look("");
+    start(take_all);
+    until_idle();
+    const struct settle before = rest();
+    assert_true(before.due_us == INT64_MAX);
+    assert_int_equal(rest().acts, before.acts);
+    pthread_mutex_lock(&mutex);
+    desk.given = 1;
+    task_wake(&desk.task);
+    look("a task with a name"); /* it has the news, and hasn't run yet */
+    until_done(1);
+    pthread_mutex_unlock(&mutex);
+    until_idle();
+    assert_true(rest().acts > before.acts);
+    task_stop(&desk.task);
+    look("");
+}
+
+static void what_a_task_waits_for_is_due(void **state)
+{
+    (void)state;
+    desk.until_us = clock_mono_us() + HOUR_US;
+    start(take_all);
+    until_idle();
+    const struct settle before = rest();
+    assert_int_equal(before.due_us - clock_mono_us(), HOUR_US);
+    clock_test_advance(HOUR_US / 1000);
+    pthread_mutex_lock(&mutex);
+    while (desk.turns == 0) {
+        pthread_cond_wait(&told, &mutex);
+    }
+    pthread_mutex_unlock(&mutex);
+    until_idle();
+    assert_true(rest().due_us == INT64_MAX);
+    assert_true(rest().acts > before.acts);
+}
+
+static void one_that_works_is_not_idle(void **state)
+{
+    (void)state;
+    start(work_long);
+    pthread_mutex_lock(&mutex);
+    until_done(1);
+    look("a task with a name");
+    desk.given = 1;
+    pthread_cond_broadcast(&told);
+    until_done(2);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void pause_in_work(void *arg)
+{
+    struct desk *d = arg;
+    pthread_mutex_lock(&mutex);
+    d->done = 1;
+    pthread_cond_signal(&told);
+    task_pause_real(&d->task, clock_real_us() + HOUR_US);
+    d->done = 2;
+    pthread_cond_signal(&told);
+    task_rest_real(&d->task, clock_real_us() + HOUR_US);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void one_that_pauses_or_rests_by_real_time_is_not_idle(void **state)
+{
+    (void)state;
+    start(pause_in_work);
+    pthread_mutex_lock(&mutex);
+    until_done(1);
+    look("a task with a name");
+    task_wake(&desk.task);
+    until_done(2);
+    look("a task with a name");
+    pthread_mutex_unlock(&mutex);
+}
+
+static int line[2];
+
+static void park(void *arg)
+{
+    struct desk *d = arg;
+    char byte;
+    task_park(&d->task, line[0]);
+    pthread_mutex_lock(&mutex);
+    d->done = 1;
+    pthread_cond_signal(&told);
+    while (d->given == 0) {
+        pthread_cond_wait(&told, &mutex);
+    }
+    pthread_mutex_unlock(&mutex);
+    d->came = read(line[0], &byte, 1) == 1;
+    task_unpark(&d->task);
+}
+
+static void one_that_is_parked_is_idle_until_something_comes(void **state)
+{
+    (void)state;
+    assert_int_equal(pipe(line), 0);
+    start(park);
+    pthread_mutex_lock(&mutex);
+    until_done(1);
+    const struct settle before = look("");
+    assert_int_equal(write(line[1], "x", 1), 1);
+    look("a task with a name");
+    desk.given = 1;
+    pthread_cond_broadcast(&told);
+    pthread_mutex_unlock(&mutex);
+    task_stop(&desk.task);
+    assert_true(desk.came);
+    assert_true(look("").acts > before.acts);
+    close(line[0]);
+    close(line[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +579,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_signal_is_delivered_to_it, setup, teardown),
         cmocka_unit_test_setup_teardown(it_beats_while_it_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_silent_one_has_no_heartbeat, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_that_waits_is_idle_until_it_is_woken, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_task_waits_for_is_due, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_that_works_is_not_idle, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_that_pauses_or_rests_by_real_time_is_not_idle, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_that_is_parked_is_idle_until_something_comes, setup, teardown),
     };
     clock_test_start(INT64_C(1790000000000));
     alarm(STUCK_S);
