@@ -49,7 +49,7 @@ static void look(struct lease *l)
     l->hooks.look(l->hooks.arg, self);
     pthread_mutex_lock(&l->mutex);
     const struct lease_value *v = &l->state.value;
-    bool was = l->state.readable && v->node == self->node && v->term == self->term && v->in_step;
+    bool was = lease_is_own(&l->state, self) && v->in_step;
     uint64_t seq = self->names.seq;
     l->step_known = l->step_known && self->primary;
     self->in_step = l->step_known ? l->step.n > 0 : was;
@@ -129,7 +129,7 @@ static void ask(struct lease *l, struct lease_answer *answer)
 static void promote(struct lease *l, struct lease_answer *answer)
 {
     struct err err = {0};
-    uint64_t term = l->state.wanted.term;
+    uint64_t term = l->state.wanted.next;
     log_warn("promoting this node: the primary's lock in Consul is this node's now", "term=%" PRIu64, term);
     heartbeat_excuse(&l->task.heartbeat);
     int rc = l->hooks.promote(l->hooks.arg, term, &err);
@@ -179,10 +179,10 @@ static void leave(struct lease *l)
     struct lease_state *s = &l->state;
     struct lease_answer answer;
     struct err err = {0};
-    bool held = s->held && s->known;
+    bool has_lock = lease_has_lock(s);
     l->hooks.hold(l->hooks.arg, "this node stops");
     agent_resume(l->agent);
-    if (held) {
+    if (has_lock) {
         s->asked = LEASE_RELEASE;
         s->session = &s->lock;
         ask(l, &answer);

@@ -15,7 +15,7 @@ void lease_state_begin(struct lease_state *s, enum config_failover failover)
     *s = (struct lease_state){.failover = failover, .away = true, .why = "Consul was not asked yet"};
 }
 
-static bool has_lock(const struct lease_state *s)
+bool lease_has_lock(const struct lease_state *s)
 {
     return s->known && s->lock.id[0] != '\0' && strcmp(s->holder, s->lock.id) == 0;
 }
@@ -50,9 +50,22 @@ static bool is_same_step(const struct lease_value *v, const struct lease_self *s
     return same;
 }
 
+/* This node took the lock to become primary, and no other has taken it since. */
+static bool is_heir(const struct lease_state *s, const struct lease_self *self)
+{
+    return lease_has_lock(s) && s->readable && s->value.heir == self->node;
+}
+
+bool lease_is_own(const struct lease_state *s, const struct lease_self *self)
+{
+    const struct lease_value *v = &s->value;
+    uint64_t led = v->heir == self->node ? v->next : v->term;
+    return s->readable && v->node == self->node && led == self->term;
+}
+
 bool lease_is_recorded(const struct lease_state *s, const struct lease_self *self)
 {
-    return s->held && has_lock(s) && s->readable && s->value.node == self->node && is_same_step(&s->value, self);
+    return s->held && lease_has_lock(s) && s->readable && s->value.node == self->node && is_same_step(&s->value, self);
 }
 
 static enum lease_ask rest(struct lease_state *s, int64_t ms, const char *why)
@@ -120,26 +133,63 @@ static enum lease_ask watch(struct lease_state *s, int64_t now_ms, int64_t until
 
 static const struct lease_names nobody = {.given = true};
 
-static enum lease_ask lock(struct lease_state *s, const struct lease_self *self, uint64_t term, bool in_step,
-                           const struct lease_names *names)
+static enum lease_ask lock(struct lease_state *s, const struct lease_value *wanted)
 {
+    uint64_t beat = s->value.beat + 1;
     s->session = &s->lock;
-    s->wanted = (struct lease_value){.node = self->node,
-                                     .term = term,
-                                     .in_step = in_step,
-                                     .names = *names,
-                                     .lease_ms = LEASE_MS,
-                                     .beat = s->value.beat + 1};
+    s->wanted = *wanted;
+    s->wanted.lease_ms = LEASE_MS;
+    s->wanted.beat = beat;
     s->over = s->holder[0] != '\0' && strcmp(s->holder, s->lock.id) != 0;
-    snprintf(s->wanted.address, sizeof s->wanted.address, "%s", self->address);
     return LEASE_LOCK;
 }
 
-/* Whoever has acknowledged alone doesn't know it after a restart: what the key said of this node stays, and of any
- * other it says nothing. */
-static bool was_in_step(const struct lease_state *s, const struct lease_self *self)
+/* As the primary that this node is. */
+static enum lease_ask lock_own(struct lease_state *s, const struct lease_self *self, bool in_step,
+                               const struct lease_names *names)
 {
-    return s->readable && s->value.node == self->node && s->value.in_step;
+    struct lease_value own = {.node = self->node, .term = self->term, .in_step = in_step, .names = *names};
+    snprintf(own.address, sizeof own.address, "%s", self->address);
+    return lock(s, &own);
+}
+
+/* To become the primary of a term that no other may have. */
+static enum lease_ask lock_as_heir(struct lease_state *s, const struct lease_self *self)
+{
+    struct lease_value as_it_is = s->value;
+    uint64_t next = as_it_is.heir != 0 && as_it_is.next > as_it_is.term ? as_it_is.next : as_it_is.term;
+    as_it_is.next = (next > self->term ? next : self->term) + 1;
+    as_it_is.heir = self->node;
+    return lock(s, &as_it_is);
+}
+
+/* This primary comes before the one that the key is of, or is that, but another may be one of its term, or of a higher
+ * one: it goes above that. */
+static bool must_go_above(const struct lease_state *s, const struct lease_self *self)
+{
+    const struct lease_value *v = &s->value;
+    if (!s->readable) {
+        return false;
+    }
+    return v->heir == 0            ? v->node == self->node && v->term > self->term
+           : v->heir == self->node ? v->next > self->term
+                                   : v->next >= self->term;
+}
+
+static enum lease_ask cant_become_primary(struct lease_state *s, int64_t now_ms)
+{
+    return read_again(s, now_ms, "this node can't become primary");
+}
+
+/* With the lock, as the heir. */
+static enum lease_ask succeed(struct lease_state *s)
+{
+    if (s->unfit) {
+        s->session = &s->lock;
+        return LEASE_RELEASE;
+    }
+    s->wanted = s->value;
+    return LEASE_PROMOTE;
 }
 
 static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
@@ -151,29 +201,35 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         return ask;
     }
     /* The session may live on when the lock doesn't: somebody released or deleted the key. */
-    if (!s->known || (!has_lock(s) && s->read_ms < s->lock.sent_ms)) {
+    if (!s->known || (!lease_has_lock(s) && s->read_ms < s->lock.sent_ms)) {
         s->wait_ms = 0;
         return LEASE_READ;
     }
     if (lease_is_overruled(s, self)) {
         return read_again(s, now_ms, "another node is primary, as Consul has it");
     }
-    if (s->readable && s->value.node == self->node && s->value.term > self->term) {
-        s->wanted = s->value; /* it was to become that one when its folder became primary of another: none goes down */
-        return LEASE_PROMOTE;
+    if (is_heir(s, self) && s->value.next > self->term) {
+        return succeed(s);
     }
     if (s->index == 0 && now_ms < absent_from(s, self, now_ms)) {
         return read_again(s, now_ms, "Consul has lost who had the lock: another node may take writes for a moment");
     }
-    if (!has_lock(s)) {
-        return s->holder[0] != '\0' && now_ms < free_from(s)
-                   ? read_again(s, now_ms, "another session holds the lock in Consul")
-                   : lock(s, self, self->term, was_in_step(s, self), was_in_step(s, self) ? &s->value.names : &nobody);
-    }
     const struct lease_value *v = &s->value;
-    if (!s->readable || v->node != self->node || v->term != self->term || strcmp(v->address, self->address) != 0 ||
-        !is_same_step(v, self) || s->beat_ms < s->lock.sent_ms) {
-        return lock(s, self, self->term, self->in_step, &self->names);
+    if (!lease_has_lock(s)) {
+        if (s->holder[0] != '\0' && now_ms < free_from(s)) {
+            return read_again(s, now_ms, "another session holds the lock in Consul");
+        }
+        if (must_go_above(s, self)) {
+            return s->unfit ? cant_become_primary(s, now_ms) : lock_as_heir(s, self);
+        }
+        /* Whoever has acknowledged alone doesn't know it after a restart: what the key said of this node stays, and of
+         * any other it says nothing. */
+        bool was_in_step = lease_is_own(s, self) && v->in_step;
+        return lock_own(s, self, was_in_step, was_in_step ? &v->names : &nobody);
+    }
+    if (!s->readable || v->node != self->node || v->term != self->term || v->heir != 0 ||
+        strcmp(v->address, self->address) != 0 || !is_same_step(v, self) || s->beat_ms < s->lock.sent_ms) {
+        return lock_own(s, self, self->in_step, &self->names);
     }
     return rest(s, s->lock.sent_ms + LEASE_RENEW_MS - now_ms, NULL);
 }
@@ -184,21 +240,10 @@ static enum lease_ask publish(struct lease_state *s)
     return LEASE_PUBLISH;
 }
 
-/* It took the lock already, for a promotion that is not done: nobody else has been primary since. */
-static bool has_won(const struct lease_state *s, const struct lease_self *self)
-{
-    return s->readable && s->value.node == self->node && s->value.term > self->term;
-}
-
 static enum lease_ask take(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     enum lease_ask ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
-    if (ask != LEASE_REST) {
-        return ask;
-    }
-    uint64_t above = s->value.term > self->term ? s->value.term : self->term;
-    s->before = has_won(s, self) ? s->before : s->value;
-    return lock(s, self, has_won(s, self) ? above : above + 1, false, &nobody);
+    return ask != LEASE_REST ? ask : lock_as_heir(s, self);
 }
 
 /* The lock is free, or who holds it is silent. */
@@ -207,11 +252,8 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     if (!s->readable) {
         return read_again(s, now_ms, "the key in Consul is not one of Unseen's");
     }
-    if (has_won(s, self)) {
-        return take(s, self, now_ms);
-    }
     if (s->unfit) {
-        return read_again(s, now_ms, "this node can't become primary");
+        return cant_become_primary(s, now_ms);
     }
     if (s->failover != FAILOVER_LOSSY && !s->value.in_step) {
         return read_again(s, now_ms, "the primary is gone and was out of step: nobody is promoted by itself");
@@ -232,36 +274,16 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     return s->won ? take(s, self, now_ms) : LEASE_LIST;
 }
 
-/* As it was before, for others; and then the lock. */
-static enum lease_ask give_back(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
-{
-    enum lease_ask ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
-    if (ask != LEASE_REST) {
-        return ask;
-    }
-    lock(s, self, s->value.term + 1, s->before.in_step, &s->before.names);
-    s->wanted.node = s->before.node;
-    snprintf(s->wanted.address, sizeof s->wanted.address, "%s", s->before.address);
-    return LEASE_LOCK;
-}
-
 static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     enum lease_ask ask;
-    if (s->unfit && now_ms - s->unfit_ms >= LEASE_UNFIT_MS) {
-        s->unfit = s->published = false;
-    }
-    if (has_lock(s)) { /* for a promotion; or this node was the primary */
-        if (!has_won(s, self)) {
+    if (lease_has_lock(s)) { /* for a promotion; or this node was the primary, or its own heir, and was fenced */
+        if (!is_heir(s, self) || self->leader == 0) {
             s->session = &s->lock;
             return LEASE_RELEASE;
         }
-        if (s->gives_back) {
-            return give_back(s, self, now_ms);
-        }
         ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
-        s->wanted = s->value;
-        return ask != LEASE_REST ? ask : LEASE_PROMOTE;
+        return ask != LEASE_REST ? ask : succeed(s);
     }
     ask = keep_session(s, &s->entry, LEASE_NEW_ENTRY, now_ms);
     if (ask != LEASE_REST) {
@@ -271,7 +293,6 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
     if (!s->known) {
         return LEASE_READ;
     }
-    s->gives_back = false;
     bool vacant = (s->holder[0] == '\0' && s->index != 0) || now_ms >= silent_from(s);
     if (s->vacancy != (vacant ? s->index : 0)) {
         s->vacancy = vacant ? s->index : 0;
@@ -296,6 +317,9 @@ enum lease_ask lease_next(struct lease_state *s, const struct lease_self *self, 
 {
     s->asked_ms = now_ms;
     s->session = NULL;
+    if (s->unfit && now_ms - s->unfit_ms >= LEASE_UNFIT_MS) {
+        s->unfit = s->published = false;
+    }
     if (now_ms < s->retry_ms) {
         s->wait_ms = s->retry_ms - now_ms;
         s->asked = LEASE_REST;
@@ -318,10 +342,10 @@ static void forget_session(struct lease_state *s, struct lease_session *session)
     }
 }
 
-/* The lock is ours, as of the last question. */
+/* Whether writes may be taken, and until when, as of the last question. */
 static void settle(struct lease_state *s)
 {
-    s->held = has_lock(s);
+    s->held = lease_has_lock(s) && !(s->readable && s->value.heir != 0);
     s->until_ms = s->held ? (s->beat_ms < s->lock.sent_ms ? s->beat_ms : s->lock.sent_ms) + LEASE_MS : 0;
     s->had_ms = s->held ? s->until_ms : s->had_ms;
 }
@@ -385,9 +409,8 @@ static void refused(struct lease_state *s, int64_t now_ms)
         break;
     case LEASE_PROMOTE:
         s->why = "this node can't become primary";
-        s->gives_back = s->unfit = s->before.term != 0;
+        s->unfit = true;
         s->unfit_ms = now_ms;
-        s->retry_ms = s->gives_back ? now_ms : now_ms + LEASE_RETRY_MS;
         break;
     default:
         s->known = false;

@@ -39,8 +39,16 @@
  * and only one that is named, has followed that node, and has reached the seq beside the names, is promoted. Who lacks
  * something waits, whatever the others do: those that are named may be away for a moment, and are furthest.
  *
- * R writes the key before its folder is a primary's: so no other has that term. Where the promotion then fails, the key
- * is what it was, but of a term more: R may find after its next start that its folder is a primary's all the same.
+ * R takes the lock before its folder is a primary's, and may die in between, for good. So it takes it as the heir: the
+ * key stays the old primary's in all it says, who has all that was acknowledged too, and names R and the term that R is
+ * going to (next). Under such a key no node takes writes, R neither. R's folder becomes the primary's of that term;
+ * then the key becomes R's, and R takes writes. So as long as there is an heir nothing was acknowledged since the key
+ * was the old primary's alone, whatever the heir's folder is, and a lock that is free again, or whose heir is silent,
+ * is as it was before: of the replicas that are named one is taken, the heir after a new start is one of them, and the
+ * old primary may be first. Each goes to a term above `next`, since the folder of any heir before may be a primary's of
+ * that term, also of one whose promotion failed; so the old primary becomes its own heir. An heir that comes back with
+ * such a folder, and finds the key as it left it, takes the lock and is the primary. If another has led since, its term
+ * is lower.
  *
  * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
  * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
@@ -82,7 +90,7 @@ enum lease_ask {
     LEASE_RELEASE,     /* the key, with `session` */
     LEASE_PUBLISH,     /* its seq, for that `vacancy`, with `session` */
     LEASE_LIST,        /* what replicas have published */
-    LEASE_PROMOTE,     /* this node, to value.term */
+    LEASE_PROMOTE,     /* this node, to wanted.next */
     LEASE_ASKS,
 };
 const char *lease_ask_name(enum lease_ask ask);
@@ -104,6 +112,9 @@ struct lease_value {
     uint64_t lease_ms; /* it takes no writes so long after it has asked for its last write of the key; 0: it renews its
                         * session alone */
     uint64_t beat;     /* one more with each write; 0: of a version that doesn't */
+    uint64_t heir; /* it took the lock to become the primary of the term `next`, and takes no writes yet; all else is
+                    * the old primary's. 0: none */
+    uint64_t next;
 };
 
 /* Who this node is, at each question. */
@@ -146,7 +157,7 @@ struct lease_state {
     enum config_failover failover;
     struct lease_session lock, entry;
     bool known; /* the key was read, and nothing that may have changed it was lost since */
-    bool held;  /* the lock was ours then */
+    bool held;  /* the lock was ours then, and writes may be taken under it */
     char holder[LEASE_SESSION];
     uint64_t index;
     bool readable;
@@ -167,15 +178,13 @@ struct lease_state {
     int64_t vacant_ms;
     bool won; /* against all that have published for it */
 
-    struct lease_value before; /* the key's, when the lock was taken for a promotion; term 0: none */
-    bool gives_back;           /* that, since the promotion failed, ... */
-    bool unfit;                /* ... and publishes that it has nothing, */
-    int64_t unfit_ms;          /* since then */
+    bool unfit;       /* its promotion failed: it lets the lock go, and publishes that it has nothing, */
+    int64_t unfit_ms; /* since then */
 
     enum lease_ask asked;
     int64_t asked_ms;
     struct lease_session *session;
-    struct lease_value wanted; /* LOCK writes it, PROMOTE goes to its term */
+    struct lease_value wanted; /* LOCK writes it, PROMOTE goes to its `next` */
     int64_t wait_ms;
     const char *why; /* no writes are taken, or nobody is promoted; NULL: all is well */
 };
@@ -189,6 +198,10 @@ void lease_answered(struct lease_state *s, const struct lease_self *self, const 
 
 /* Whether this node, if it is primary, may take writes at that moment. */
 bool lease_may_write(const struct lease_state *s, int64_t now_ms);
+/* Whether the lock is this node's, as of the last answer. */
+bool lease_has_lock(const struct lease_state *s);
+/* Whether what the key says of who is in step is of this node, as the primary that it is. */
+bool lease_is_own(const struct lease_state *s, const struct lease_self *self);
 /* Whether the key says of who is in step what this node wants it to, and will until this node changes that. */
 bool lease_is_recorded(const struct lease_state *s, const struct lease_self *self);
 /* Whether the key names a primary that comes before this node: a higher term, or the same and a higher node. */

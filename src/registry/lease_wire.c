@@ -14,7 +14,7 @@ enum {
     HTTP_NOT_FOUND = 404,
     HTTP_CONFLICT = 409,
     REPLY_SHOWN = 120,
-    VALUE_MAX = 1024,
+    VALUE_MAX = 2048,
     LEASE_MS_MAX = 3600 * 1000
 };
 
@@ -51,6 +51,12 @@ static char *value_text(const struct lease_value *v)
     if (v->names.given && value != NULL &&
         (json_object_set_new(value, "replicas", names) < 0 || json_array_size(names) != (size_t)v->names.n ||
          json_object_set_new(value, "seq", json_integer((json_int_t)v->names.seq)) < 0)) {
+        json_decref(value);
+        return NULL;
+    }
+    if (v->heir != 0 && value != NULL &&
+        (json_object_set_new(value, "heir", hex_of(v->heir)) < 0 ||
+         json_object_set_new(value, "next", json_integer((json_int_t)v->next)) < 0)) {
         json_decref(value);
         return NULL;
     }
@@ -198,6 +204,19 @@ static void take_names(const json_t *content, struct lease_names *out)
     }
 }
 
+/* An heir that can't be read is not passed over: what the key says is no primary's alone then. */
+static bool take_heir(const json_t *content, struct lease_value *out)
+{
+    const json_t *heir = json_object_get(content, "heir");
+    json_int_t next = json_integer_value(json_object_get(content, "next"));
+    if (heir == NULL) {
+        return true;
+    }
+    const char *text = json_string_value(heir);
+    out->next = next > 0 ? (uint64_t)next : 0;
+    return text != NULL && take_hex(text, &out->heir) && out->heir != 0 && out->next > out->term;
+}
+
 static bool take_value(json_t *content, struct lease_value *out)
 {
     const char *node, *address;
@@ -217,7 +236,7 @@ static bool take_value(json_t *content, struct lease_value *out)
     /* Without a beat it is of a version whose renewals didn't show. */
     out->lease_ms = out->beat != 0 && lease_ms > 0 && lease_ms < LEASE_MS_MAX ? (uint64_t)lease_ms : 0;
     take_names(content, &out->names);
-    return true;
+    return take_heir(content, out);
 }
 
 static bool take_key(const json_t *pair, struct lease_answer *out)

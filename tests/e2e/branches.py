@@ -34,7 +34,7 @@ class Reign:
 class Branches:
     def __init__(self):
         self.reigns, self.verdicts = [], {}
-        self.redone = set()  # (play, forget) that a forget may have ended once more
+        self.redone = set()  # (play, forget) that may have ended once more, though it was recorded behind that
 
     def begin(self, node, first, followed, common, more=()):
         """A node leads, that had all of another's feed up to `common`, and perhaps `more`."""
@@ -60,6 +60,9 @@ class Branches:
         ours, maybe = old.state()
         if forgets == "apply":
             self.redone |= {(b, a) for a in ours | maybe for b in theirs | perhaps if a.ends(b)}
+        if not by_feed:  # a filter has no times: what was forgotten there since stays so, wherever the forget came from
+            since = (theirs | perhaps) - (old.base & new.base)
+            self.redone |= {(a, b) for a in (ours | maybe) - theirs for b in since if b.ends(a)}
         for a in (ours | maybe) - theirs:
             if not a.play and forgets != "spare":
                 a.sure = False

@@ -100,8 +100,9 @@ struct request {
 static bool same_text(const struct lease_value *a, const struct lease_value *b)
 {
     return a->node == b->node && a->term == b->term && a->in_step == b->in_step && a->beat == b->beat &&
-           a->lease_ms == b->lease_ms && strcmp(a->address, b->address) == 0 && a->names.given == b->names.given &&
-           a->names.seq == b->names.seq && a->names.n == b->names.n &&
+           a->lease_ms == b->lease_ms && a->heir == b->heir && a->next == b->next &&
+           strcmp(a->address, b->address) == 0 && a->names.given == b->names.given && a->names.seq == b->names.seq &&
+           a->names.n == b->names.n &&
            memcmp(a->names.nodes, b->names.nodes, (size_t)a->names.n * sizeof *a->names.nodes) == 0;
 }
 
@@ -135,7 +136,8 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
             a->said = LEASE_NO;
             return;
         }
-        assert_true(r->wanted.term >= c->value.term); /* terms never go down */
+        assert_true(r->wanted.term >= c->value.term);                       /* terms never go down, */
+        assert_true(r->wanted.heir == 0 || r->wanted.next > c->value.next); /* and each heir has one of its own */
         /* What changes nothing gets no new index. */
         if (!same_text(&c->value, &r->wanted) || strcmp(c->holder, r->session) != 0) {
             c->key_index = ++c->index;
@@ -173,6 +175,9 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
 
 /* --- nodes --- */
 
+/* Where a node that is to become primary may be killed. */
+enum place { NOWHERE, AT_SESSION, AT_LOCK, AT_FOLDER, AT_KEY, PLACES };
+
 struct node {
     struct lease_state state;
     struct lease_self self;
@@ -184,6 +189,10 @@ struct node {
     struct lease_answer answer;
     bool has_answer;
     bool unfit; /* its promotion fails */
+    enum place dies_at;
+    bool dies_behind; /* what it does there is done */
+    int deaths;       /* so often */
+    bool steps_down;  /* when it is asked to by who becomes primary: it is fenced */
     int promotions;
 };
 
@@ -193,7 +202,10 @@ struct world {
     struct request late[LATE];
     int64_t now;
     unsigned seed;
-    int faults; /* of 100 requests so many go wrong */
+    int faults;     /* of 100 requests so many go wrong */
+    bool counts;    /* an acknowledged write is missed: each replica that the key names has all, and no other */
+    uint64_t alone; /* the node that may have acknowledged what no other has; 0: none */
+    uint64_t wrote, wrote_term; /* who wrote last */
 };
 
 static unsigned draw(struct world *w, unsigned n)
@@ -255,6 +267,39 @@ static void finish(struct world *w, struct node *n)
     n->has_answer = false;
 }
 
+static void end_process(struct node *n)
+{
+    n->alive = n->has_answer = n->waiting.sent = false;
+    lease_state_begin(&n->state, n->state.failover);
+}
+
+static bool dies_here(const struct node *n, enum lease_ask ask)
+{
+    const struct lease_state *s = &n->state;
+    enum place place = ask == LEASE_NEW_SESSION                             ? AT_SESSION
+                       : ask == LEASE_LOCK && s->wanted.heir != 0           ? AT_LOCK
+                       : ask == LEASE_PROMOTE                               ? AT_FOLDER
+                       : ask == LEASE_LOCK && s->value.node != n->self.node ? AT_KEY
+                                                                            : NOWHERE;
+    return n->deaths > 0 && place != NOWHERE && place == n->dies_at;
+}
+
+static void become_primary(struct world *w, struct node *n)
+{
+    for (int i = 0; i < NODES; i++) {
+        struct node *old = &w->nodes[i];
+        if (old != n && old->alive && old->steps_down && old->self.primary && old->self.term < n->state.wanted.next) {
+            old->self.primary = false;
+            old->self.term = n->state.wanted.next;
+            old->self.leader = old->self.seq = 0;
+        }
+    }
+    n->self.in_step = n->self.primary && n->self.in_step;
+    n->self.primary = true;
+    n->self.term = n->state.wanted.next;
+    n->promotions++;
+}
+
 static void begin(struct world *w, struct node *n)
 {
     struct lease_state *s = &n->state;
@@ -271,10 +316,15 @@ static void begin(struct world *w, struct node *n)
         return;
     }
     if (ask == LEASE_PROMOTE) {
-        n->self.in_step = n->self.primary && n->self.in_step;
-        n->self.primary = true;
-        n->self.term = s->wanted.term;
-        n->promotions++;
+        bool dies = dies_here(n, ask);
+        if (!dies || n->dies_behind) {
+            become_primary(w, n);
+        }
+        if (dies) {
+            n->deaths--;
+            end_process(n);
+            return;
+        }
         n->answer = (struct lease_answer){.said = LEASE_YES};
         n->has_answer = true;
         n->busy_until = w->now + 20;
@@ -286,6 +336,14 @@ static void begin(struct world *w, struct node *n)
     r.self.seq = s->unfit ? 0 : r.self.seq;
     if (s->session != NULL) {
         snprintf(r.session, sizeof r.session, "%s", s->session->id);
+    }
+    if (dies_here(n, ask)) {
+        if (n->dies_behind) {
+            carry_out(&w->consul, &r, w->now, &n->answer);
+        }
+        n->deaths--;
+        end_process(n);
+        return;
     }
     n->answer = (struct lease_answer){.said = LEASE_LOST};
     n->has_answer = true;
@@ -325,6 +383,29 @@ static void wait_for_change(struct world *w, struct node *n)
     }
 }
 
+/* What a node has acknowledged while the key named nobody is on that node alone; and whoever writes after another one
+ * is of a higher term, or what it writes is fenced. */
+static void count_writes(struct world *w)
+{
+    for (int i = 0; i < NODES; i++) {
+        const struct node *n = &w->nodes[i];
+        if (!writes(w, n)) {
+            continue;
+        }
+        uint64_t me = n->self.node;
+        if (w->alone != 0 && w->alone != me) {
+            fail_msg("node %d takes writes without what node %d has acknowledged", i + 1, (int)w->alone);
+        }
+        if (w->wrote != 0 && w->wrote != me && n->self.term <= w->wrote_term) {
+            fail_msg("node %d takes writes in term %d, after one of term %d", i + 1, (int)n->self.term,
+                     (int)w->wrote_term);
+        }
+        w->wrote = me;
+        w->wrote_term = n->self.term;
+        w->alone = w->consul.value.node == me && w->consul.value.in_step ? 0 : me;
+    }
+}
+
 static void run(struct world *w, int64_t ms)
 {
     for (int64_t end = w->now + ms; w->now < end; w->now += 5) {
@@ -347,6 +428,9 @@ static void run(struct world *w, int64_t ms)
                     begin(w, n);
                 }
             }
+        }
+        if (w->counts) {
+            count_writes(w);
         }
         if (writers(w) > 1) {
             fail_msg("two nodes take writes, %" PRId64 " ms after the start", w->now - 1000 * 1000);
@@ -635,9 +719,12 @@ static void test_who_cant_become_primary_leaves_it_to_others(void **state)
         w->nodes[1].self.seq = 110;
         w->nodes[1].unfit = true;
         w->nodes[2].unfit = others == 0;
+        w->consul.lives_ms = INT64_C(2) * LEASE_TTL_MS; /* no lock delay */
         begins_in_step(w);
         w->nodes[0].alive = false;
-        run(w, 40 * 1000);
+        run(w, 18 * 1000); /* it doesn't keep the lock until another one takes it over */
+        assert_true(others == 0 || writes(w, &w->nodes[2]));
+        run(w, 22 * 1000);
         assert_int_equal(w->nodes[1].promotions, 0);
         if (others == 0) {
             w->nodes[0].alive = true; /* a new process */
@@ -652,7 +739,7 @@ static void test_who_cant_become_primary_leaves_it_to_others(void **state)
     }
 }
 
-/* It took the lock for a promotion that failed, and then an operator promoted it without Consul's term. */
+/* Its folder is of an earlier term than the key that it has written. */
 static void test_no_term_goes_down(void **state)
 {
     (void)state;
@@ -661,8 +748,180 @@ static void test_no_term_goes_down(void **state)
     w->consul.key_index = ++w->consul.index;
     run(w, 10 * 1000);
     assert_true(writes(w, &w->nodes[0]));
-    assert_int_equal(w->nodes[0].self.term, 5);
-    assert_int_equal(w->consul.value.term, 5);
+    assert_int_equal(w->nodes[0].self.term, 6);
+    assert_int_equal(w->consul.value.term, 6);
+    free(w);
+}
+
+/* Who is there, in which order, after the winner has died on its way. */
+enum { COMES_WINNER = 1, COMES_OLD = 2 };
+static const int comes[][2] = {{0, 0},
+                               {COMES_WINNER, 0},
+                               {COMES_OLD, 0},
+                               {COMES_OLD, COMES_WINNER},
+                               {COMES_WINNER, COMES_OLD},
+                               {COMES_WINNER | COMES_OLD, 0}};
+
+static void come_back(struct world *w, int who)
+{
+    for (int i = 0; i < 2; i++) {
+        struct node *n = &w->nodes[i];
+        if (who & (i == 0 ? COMES_OLD : COMES_WINNER)) {
+            n->cut = false;
+            n->alive = true;
+        }
+    }
+    run(w, who != 0 ? 40 * 1000 : 0);
+}
+
+struct course {
+    enum place place;
+    bool behind, third, lives_long, steps_down;
+    int deaths, order;
+};
+
+static void winner_dies(const struct course *c)
+{
+    struct world *w = world_new(FAILOVER_IN_STEP, 16);
+    struct node *old = &w->nodes[0], *winner = &w->nodes[1], *third = &w->nodes[2];
+    w->counts = true;
+    w->consul.lives_ms = c->lives_long ? INT64_C(2) * LEASE_TTL_MS : LEASE_TTL_MS;
+    winner->self.seq = 110; /* the furthest */
+    begins_in_step(w);
+    run(w, 5000);
+    third->alive = c->third;
+    run(w, c->third ? 0 : 25 * 1000); /* what it has published ends with its session */
+    winner->dies_at = c->place;
+    winner->dies_behind = c->behind;
+    winner->deaths = c->deaths;
+    old->steps_down = c->steps_down;
+    old->cut = true;
+    if (!c->steps_down) {
+        end_process(old);
+    }
+    for (int i = 0; i < 1200 && winner->deaths > 0; i++) {
+        winner->alive = true; /* its supervisor */
+        run(w, STEP);
+    }
+    if (winner->deaths > 0) {
+        /* Its folder is the primary's already, or another one was quicker. */
+        assert_true(c->deaths == 2);
+        winner->deaths = 0;
+        end_process(winner);
+    }
+    assert_false(winner->alive);
+    bool led = w->consul.value.node == winner->self.node;
+    run(w, 40 * 1000);
+    int there = c->third ? 4 : 0;
+    for (int i = 0; i < 2; i++) {
+        come_back(w, comes[c->order][i]);
+        there |= comes[c->order][i];
+    }
+    run(w, 20 * 1000);
+    bool fenced = c->steps_down && winner->promotions > 0; /* the old one stays so */
+    bool can = led ? (there & COMES_WINNER) : there & ~(fenced ? COMES_OLD : 0);
+    if (writers(w) != (can ? 1 : 0) || (can && led && w->wrote != winner->self.node)) {
+        fail_msg("place %d behind %d third %d long %d down %d deaths %d order %d: %d take writes; %s; %s; %s", c->place,
+                 c->behind, c->third, c->lives_long, c->steps_down, c->deaths, c->order, writers(w),
+                 old->state.why ? old->state.why : "-", winner->state.why ? winner->state.why : "-",
+                 third->state.why ? third->state.why : "-");
+    }
+    int primaries = 0;
+    for (int i = 0; i < NODES && can; i++) {
+        primaries += w->nodes[i].alive && w->nodes[i].self.primary;
+    }
+    assert_int_equal(primaries, can ? 1 : 0);
+    free(w);
+}
+
+/* It is killed at each step on its way to be the primary, once and twice, and is back after a moment, after the old
+ * primary, or never: if it can have acknowledged nothing, whoever is there goes on, else it alone. */
+static void test_a_winner_that_dies(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4u * 32 * 6; i++) {
+        const struct course c = {.place = (enum place)(AT_SESSION + i % 4),
+                                 .behind = i >> 2 & 1,
+                                 .third = i >> 3 & 1,
+                                 .lives_long = i >> 4 & 1,
+                                 .steps_down = i >> 5 & 1,
+                                 .deaths = 1 + (i >> 6 & 1),
+                                 .order = (int)(i >> 7)};
+        winner_dies(&c);
+    }
+}
+
+/* The winner's folder is a primary's, and it died before the key was. The old primary, on its way above that, hears of
+ * it, and is fenced, or its disk is full: it lets the lock go, and the winner leads when it is back. */
+static void test_an_old_primary_that_is_fenced_on_its_way(void **state)
+{
+    (void)state;
+    for (int full = 0; full < 2; full++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, 17);
+        struct node *old = &w->nodes[0], *winner = &w->nodes[1];
+        w->counts = true;
+        w->nodes[2].alive = false;
+        begins_in_step(w);
+        winner->dies_at = AT_FOLDER;
+        winner->dies_behind = true;
+        winner->deaths = 1;
+        end_process(old);
+        run(w, 20 * 1000);
+        assert_false(winner->alive);
+        assert_true(winner->self.primary);
+        assert_int_equal(w->consul.value.heir, 2);
+        assert_int_equal(w->consul.value.node, 1);
+        assert_true(w->consul.value.in_step);
+        old->alive = true;
+        old->unfit = full != 0;
+        for (int i = 0; i < 20 * 1000 && w->consul.value.heir != 1; i += 5) {
+            run(w, 5);
+        }
+        assert_int_equal(w->consul.value.heir, 1);
+        assert_int_equal(w->consul.value.next, 3);
+        if (!full) {
+            old->self.primary = false;
+            old->self.term = 2;
+            old->self.leader = old->self.seq = 0;
+            old->has_answer = false;
+        }
+        run(w, 5 * 1000);
+        assert_int_equal(old->promotions, 0);
+        winner->alive = true;
+        run(w, 5 * 1000);
+        assert_true(writes(w, winner));
+        assert_int_equal(winner->self.term, 4);
+        assert_int_equal(w->consul.value.heir, 0);
+        free(w);
+    }
+}
+
+/* By hand, while another one was on its way to the same term, and may be a primary of that: it goes above. */
+static void test_promoted_by_hand_beside_an_heir(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 18);
+    struct node *by_hand = &w->nodes[1], *winner = &w->nodes[2];
+    w->counts = true;
+    winner->self.seq = 110;
+    begins_in_step(w);
+    winner->dies_at = AT_FOLDER;
+    winner->dies_behind = true;
+    winner->deaths = 1;
+    end_process(&w->nodes[0]);
+    while (winner->alive) {
+        run(w, STEP);
+    }
+    by_hand->self.primary = true;
+    by_hand->self.term = winner->self.term;
+    run(w, 30 * 1000);
+    assert_true(writes(w, by_hand));
+    assert_int_equal(by_hand->self.term, winner->self.term + 1);
+    end_process(by_hand);
+    winner->alive = true;
+    run(w, 40 * 1000);
+    assert_false(winner->self.primary);
+    assert_int_equal(writers(w), 0); /* what the other one has acknowledged is there alone */
     free(w);
 }
 
@@ -709,8 +968,9 @@ static void test_never_two(void **state)
 {
     (void)state;
     int failovers = 0, wrote = 0;
-    for (unsigned seed = 1; seed <= 150; seed++) {
+    for (unsigned seed = 1; seed <= 240; seed++) {
         struct world *w = world_new(seed % 3 == 0 ? FAILOVER_LOSSY : FAILOVER_IN_STEP, seed);
+        w->counts = seed % 3 == 1;
         w->consul.lives_ms = LEASE_TTL_MS + draw(w, LEASE_TTL_MS); /* twice the TTL, as Consul may */
         w->nodes[0].self.alone = false;
         w->faults = 15;
@@ -720,9 +980,14 @@ static void test_never_two(void **state)
         for (int i = 0; i < 60; i++) {
             struct node *n = &w->nodes[draw(w, NODES)];
             n->unfit = draw(w, 4) == 0;
+            n->dies_at = (enum place)draw(w, PLACES);
+            n->dies_behind = draw(w, 2) == 0;
+            n->deaths = (int)draw(w, 3);
             switch (draw(w, 8)) {
             case 7:
-                lose_all(&w->consul);
+                if (!w->counts) {
+                    lose_all(&w->consul);
+                }
                 break;
             case 0:
                 n->cut = !n->cut;
@@ -869,6 +1134,60 @@ static void test_wire(void **state)
     }
 }
 
+static void test_wire_of_an_heir(void **state)
+{
+    (void)state;
+    struct lease_state s;
+    struct lease_request request;
+    struct lease_answer a;
+    struct err err = {0};
+    lease_state_begin(&s, FAILOVER_IN_STEP);
+    struct lease_self self = {.node = 0xab, .leader = 0xcd, .seq = 3, .term = 7, .address = "h:1"};
+    s.asked = LEASE_LOCK;
+    s.session = &s.lock;
+    s.wanted = (struct lease_value){.node = 0xcd, .term = 7, .lease_ms = LEASE_MS, .beat = 9, .heir = 0xab, .next = 9};
+    assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+    assert_non_null(strstr(request.body, "\"Verb\":\"lock\""));
+    free(request.body);
+    s.asked = LEASE_READ;
+    static const struct {
+        const char *pair;
+        bool readable;
+        uint64_t heir, next;
+    } keys[] = {
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBjZCIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMCwiYmVhdCI6OSwiaGVpciI6IjAwMDAwMDAwMDAwMDAwYWIiLCJuZXh0Ijo5fQ==\"}]",
+         true, 0xab, 9},
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBjZCIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMCwiYmVhdCI6OX0=\"}]",
+         true, 0, 0},
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBjZCIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMCwiYmVhdCI6OSwiaGVpciI6ImFiIiwibmV4dCI6OX0=\"}]",
+         false, 0, 0}, /* no id */
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBjZCIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMCwiYmVhdCI6OSwiaGVpciI6IjAwMDAwMDAwMDAwMDAwYWIiLCJuZXh0Ijo3fQ==\"}]",
+         false, 0, 0}, /* no term above */
+        {"[{\"ModifyIndex\":3,\"Value\":"
+         "\"eyJub2RlIjoiMDAwMDAwMDAwMDAwMDBjZCIsImFkZHJlc3MiOiJoOjEiLCJ0ZXJtIjo3LCJpbl9zdGVwIjp0cnVlLCJsZWFzZV9tcyI6NzU"
+         "wMCwiYmVhdCI6OSwiaGVpciI6IjAwMDAwMDAwMDAwMDAwYWIifQ==\"}]",
+         false, 0, 0}, /* none */
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        lease_reply(&s, 200, (struct slice){keys[i].pair, strlen(keys[i].pair)}, &a, &err);
+        assert_int_equal(a.said, LEASE_YES);
+        assert_int_equal(a.readable, keys[i].readable);
+        if (a.readable) {
+            assert_int_equal(a.value.heir, keys[i].heir);
+            assert_int_equal(a.value.next, keys[i].next);
+            assert_int_equal(a.value.term, 7);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -887,11 +1206,15 @@ int main(void)
         cmocka_unit_test(test_lossy_somebody_all_the_same),
         cmocka_unit_test(test_who_cant_become_primary_leaves_it_to_others),
         cmocka_unit_test(test_no_term_goes_down),
+        cmocka_unit_test(test_a_winner_that_dies),
+        cmocka_unit_test(test_promoted_by_hand_beside_an_heir),
+        cmocka_unit_test(test_an_old_primary_that_is_fenced_on_its_way),
         cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),
         cmocka_unit_test(test_a_session_that_ends_early),
         cmocka_unit_test(test_never_two),
         cmocka_unit_test(test_a_late_record_changes_nothing),
         cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_wire_of_an_heir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
