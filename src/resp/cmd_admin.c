@@ -24,24 +24,15 @@ static void write_ring(struct resp_client *s)
     for (int i = 0; i < ring.n_slots; i++) {
         const struct store_slot *slot = &ring.slots[i];
         write_map(w, 9);
-        write_str(w, "slot");
-        write_int(w, slot->slot);
-        write_str(w, "state");
-        write_str(w, store_slot_state_name(slot->state));
-        write_str(w, "rows");
-        write_int(w, (int64_t)slot->rows);
-        write_str(w, "users");
-        write_int(w, (int64_t)slot->users);
-        write_str(w, "memory");
-        write_int(w, (int64_t)slot->bytes);
-        write_str(w, "since");
-        write_int(w, slot->since_ms);
-        write_str(w, "retry");
-        write_int(w, slot->retry_ms);
-        write_str(w, "last_error");
-        write_str(w, slot->error);
-        write_str(w, "clock");
-        write_str(w, ring.clock_doubted ? ring.clock_reason : "steady");
+        write_pair_int(w, "slot", slot->slot);
+        write_pair_str(w, "state", store_slot_state_name(slot->state));
+        write_pair_int(w, "rows", (int64_t)slot->rows);
+        write_pair_int(w, "users", (int64_t)slot->users);
+        write_pair_int(w, "memory", (int64_t)slot->bytes);
+        write_pair_int(w, "since", slot->since_ms);
+        write_pair_int(w, "retry", slot->retry_ms);
+        write_pair_str(w, "last_error", slot->error);
+        write_pair_str(w, "clock", ring.clock_doubted ? ring.clock_reason : "steady");
     }
 }
 

@@ -1,10 +1,6 @@
 /* ARCHIVE STATUS, ARCHIVE FORGETNOW. */
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "archive/archive.h"
 #include "resp/command.h"
-#include "store/node.h"
 
 static const char none[] = "ERR there is no archive: set url in the section [archive]";
 
@@ -25,20 +21,11 @@ enum outcome cmd_archive(struct resp_client *s, const struct slice *args, size_t
     (void)n;
     enum outcome refused;
     struct archive_status a;
-    char node[NODE_TEXT];
     if (archive_of(s, &refused) == NULL) {
         return refused;
     }
     archive_look(service_dedup(&s->conn), &a);
-    snprintf(node, sizeof node, "%016" PRIx64, a.node);
-    const struct {
-        const char *name, *text;
-    } texts[] = {
-        {"state", archive_doing_name(a.doing)}, {"cause", a.cause}, {"url", a.url}, {"node", a.node != 0 ? node : ""}};
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
+    const struct writer_number numbers[] = {
         {"restorable", a.restorable},
         {"since", a.since_ms},
         {"archived_at", a.archived_ms},
@@ -62,15 +49,12 @@ enum outcome cmd_archive(struct resp_client *s, const struct slice *args, size_t
         {"errors", (int64_t)a.errors},
         {"removed", (int64_t)a.removed},
     };
-    write_map(&s->writer, sizeof texts / sizeof *texts + sizeof numbers / sizeof *numbers);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        write_str(&s->writer, texts[i].name);
-        write_str(&s->writer, texts[i].text);
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        write_str(&s->writer, numbers[i].name);
-        write_int(&s->writer, numbers[i].value);
-    }
+    write_map(&s->writer, 4 + sizeof numbers / sizeof *numbers);
+    write_pair_str(&s->writer, "state", archive_doing_name(a.doing));
+    write_pair_str(&s->writer, "cause", a.cause);
+    write_pair_str(&s->writer, "url", a.url);
+    write_pair_hex(&s->writer, "node", a.node);
+    write_pair_ints(&s->writer, numbers, sizeof numbers / sizeof *numbers);
     return OUTCOME_ANSWERED;
 }
 

@@ -1,5 +1,4 @@
 /* BACKUP: the store makes the copy, on threads of its own; the connection waits for the answer. */
-#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
@@ -26,12 +25,9 @@ static void answer_backup(struct deferred *deferred, struct resp_client *s)
     switch (backup->err.code) {
     case 0:
         write_map(w, 3);
-        write_str(w, "bytes");
-        write_int(w, (int64_t)backup->bytes);
-        write_str(w, "ms");
-        write_int(w, backup->took_ms);
-        write_str(w, "problems");
-        write_int(w, (int64_t)backup->problems);
+        write_pair_int(w, "bytes", (int64_t)backup->bytes);
+        write_pair_int(w, "ms", backup->took_ms);
+        write_pair_int(w, "problems", (int64_t)backup->problems);
         break;
     case ERR_FULL: /* not the state of the store: MISCONF would say that writes are refused */
     case ERR_IO:

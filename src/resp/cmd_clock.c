@@ -9,18 +9,12 @@ static void write_clock(struct resp_client *s)
     struct store_clock clock;
     store->ops->clock(store, &clock);
     write_map(w, 6);
-    write_str(w, "state");
-    write_str(w, store_clock_state_name(&clock));
-    write_str(w, "wall");
-    write_int(w, clock.wall_ms);
-    write_str(w, "believed");
-    write_int(w, clock.believed_ms);
-    write_str(w, "newest");
-    write_int(w, clock.newest_ms);
-    write_str(w, "held");
-    write_int(w, clock.unsure_ms);
-    write_str(w, "reason");
-    write_str(w, clock.reason);
+    write_pair_str(w, "state", store_clock_state_name(&clock));
+    write_pair_int(w, "wall", clock.wall_ms);
+    write_pair_int(w, "believed", clock.believed_ms);
+    write_pair_int(w, "newest", clock.newest_ms);
+    write_pair_int(w, "held", clock.unsure_ms);
+    write_pair_str(w, "reason", clock.reason);
 }
 
 enum outcome cmd_clock(struct resp_client *s, const struct slice *args, size_t n)

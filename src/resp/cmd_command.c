@@ -1,5 +1,4 @@
 /* COMMAND: the table, for programs. Clients read arity, flags and the key's place from it; redis-cli its hints. */
-#include <stdio.h>
 
 #include "base/glob.h"
 #include "resp/args.h"
@@ -66,10 +65,8 @@ static void write_syntax(struct writer *w, const char *syntax)
     write_str(w, "arguments");
     write_array(w, 1);
     write_map(w, 2);
-    write_str(w, "name");
-    write_str(w, syntax);
-    write_str(w, "type");
-    write_str(w, "string");
+    write_pair_str(w, "name", syntax);
+    write_pair_str(w, "type", "string");
 }
 
 static void write_docs(struct writer *w, const struct command *parent, const struct command *cmd)
@@ -81,12 +78,9 @@ static void write_docs(struct writer *w, const struct command *parent, const str
     const char *syntax = command_syntax(cmd, behind);
     bool args = syntax[0] != '\0';
     write_map(w, 3 + (size_t)args + (subs > 0));
-    write_str(w, "summary");
-    write_str(w, cmd->summary);
-    write_str(w, "since");
-    write_str(w, "0.1.0");
-    write_str(w, "group");
-    write_str(w, cmd->group);
+    write_pair_str(w, "summary", cmd->summary);
+    write_pair_str(w, "since", "0.1.0");
+    write_pair_str(w, "group", cmd->group);
     if (args) {
         write_syntax(w, syntax);
     }

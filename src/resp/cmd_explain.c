@@ -24,20 +24,13 @@ static void write_history_month(struct writer *w, const struct history_month *m)
 {
     char name[MONTH_TEXT];
     write_map(w, 7);
-    write_str(w, "month");
-    write_str(w, month_name(m->month, name));
-    write_str(w, "items");
-    write_int(w, (int64_t)m->items);
-    write_str(w, "bytes");
-    write_int(w, (int64_t)m->bytes);
-    write_str(w, "error");
-    write_double(w, m->error);
-    write_str(w, "sealed");
-    write_int(w, m->sealed);
-    write_str(w, "in_window");
-    write_int(w, m->in_window);
-    write_str(w, "expires");
-    write_int(w, m->expires_ms);
+    write_pair_str(w, "month", month_name(m->month, name));
+    write_pair_int(w, "items", (int64_t)m->items);
+    write_pair_int(w, "bytes", (int64_t)m->bytes);
+    write_pair_double(w, "error", m->error);
+    write_pair_int(w, "sealed", m->sealed);
+    write_pair_int(w, "in_window", m->in_window);
+    write_pair_int(w, "expires", m->expires_ms);
 }
 
 void write_history(const struct resp_client *s, struct writer *w, const struct request *rq)
@@ -49,19 +42,15 @@ void write_history(const struct resp_client *s, struct writer *w, const struct r
         return;
     }
     write_map(w, 5);
-    write_str(w, "user");
-    write_bulk(w, rq->user);
+    write_pair_bulk(w, "user", rq->user);
     write_str(w, "months");
     write_array(w, h->n_months);
     for (size_t i = 0; i < h->n_months; i++) {
         write_history_month(w, &h->months[i]);
     }
-    write_str(w, "staged");
-    write_int(w, (int64_t)h->staged);
-    write_str(w, "delivered");
-    write_int(w, (int64_t)h->delivered);
-    write_str(w, "error");
-    write_double(w, h->error);
+    write_pair_int(w, "staged", (int64_t)h->staged);
+    write_pair_int(w, "delivered", (int64_t)h->delivered);
+    write_pair_double(w, "error", h->error);
 }
 
 enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t n)
@@ -81,25 +70,16 @@ enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t 
         const struct store_month_info *m = &months[i];
         char name[MONTH_TEXT];
         write_map(w, m->found_ms > 0 ? 9 : 7);
-        write_str(w, "month");
-        write_str(w, month_name(m->month, name));
-        write_str(w, "users");
-        write_int(w, (int64_t)m->users);
-        write_str(w, "plays");
-        write_int(w, (int64_t)m->plays);
-        write_str(w, "bytes");
-        write_int(w, (int64_t)m->bytes);
-        write_str(w, "state");
-        write_str(w, store_month_state_name(m->state));
-        write_str(w, "progress");
-        write_double(w, m->progress);
-        write_str(w, "in_window");
-        write_int(w, m->in_window);
+        write_pair_str(w, "month", month_name(m->month, name));
+        write_pair_int(w, "users", (int64_t)m->users);
+        write_pair_int(w, "plays", (int64_t)m->plays);
+        write_pair_int(w, "bytes", (int64_t)m->bytes);
+        write_pair_str(w, "state", store_month_state_name(m->state));
+        write_pair_double(w, "progress", m->progress);
+        write_pair_int(w, "in_window", m->in_window);
         if (m->found_ms > 0) {
-            write_str(w, "found");
-            write_int(w, m->found_ms);
-            write_str(w, "coverage");
-            write_double(w, m->coverage);
+            write_pair_int(w, "found", m->found_ms);
+            write_pair_double(w, "coverage", m->coverage);
         }
     }
     return OUTCOME_ANSWERED;

@@ -12,10 +12,7 @@ enum outcome cmd_feed(struct resp_client *s, const struct slice *args, size_t n)
     write_array(w, (size_t)consumers);
     for (int i = 0; i < consumers; i++) {
         const struct feed_state *c = &all[i];
-        const struct {
-            const char *name;
-            int64_t value;
-        } numbers[] = {
+        const struct writer_number numbers[] = {
             {"since", c->since_ms},         {"listens", c->listens},
             {"cursor", (int64_t)c->cursor}, {"last", (int64_t)c->last},
             {"events", (int64_t)c->events}, {"bytes", (int64_t)c->bytes},
@@ -23,14 +20,9 @@ enum outcome cmd_feed(struct resp_client *s, const struct slice *args, size_t n)
             {"lost_since", c->lost_ms},     {"left_out", (int64_t)c->left_out},
         };
         write_map(w, 2 + sizeof numbers / sizeof *numbers);
-        write_str(w, "consumer");
-        write_str(w, c->name);
-        write_str(w, "state");
-        write_str(w, feed_place_name(c->place));
-        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-            write_str(w, numbers[k].name);
-            write_int(w, numbers[k].value);
-        }
+        write_pair_str(w, "consumer", c->name);
+        write_pair_str(w, "state", feed_place_name(c->place));
+        write_pair_ints(w, numbers, sizeof numbers / sizeof *numbers);
     }
     return OUTCOME_ANSWERED;
 }

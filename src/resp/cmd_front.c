@@ -5,12 +5,6 @@
 
 static const char none[] = "ERR there is no front: set redis in the section [front]";
 
-static void write_named(struct writer *w, const char *name, const char *text)
-{
-    write_str(w, name);
-    write_str(w, text);
-}
-
 /* NULL: the command was refused. */
 static struct front *front_of(struct resp_client *s, enum outcome *refused)
 {
@@ -25,10 +19,7 @@ static struct front *front_of(struct resp_client *s, enum outcome *refused)
 /* named: whose account may know of which users there are. */
 static void write_status(struct writer *w, const struct front_status *f, bool named)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
+    const struct writer_number numbers[] = {
         {"full", f->full},
         {"since", f->courier.since_ms},
         {"epoch", (int64_t)f->epoch},
@@ -54,13 +45,10 @@ static void write_status(struct writer *w, const struct front_status *f, bool na
         {"reconciled_at", f->reconciled_ms},
     };
     write_map(w, 4 + sizeof numbers / sizeof *numbers);
-    write_named(w, "state", courier_doing_name(f->courier.doing));
-    write_named(w, "cause", f->courier.cause);
-    write_named(w, "redis", f->address);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        write_str(w, numbers[i].name);
-        write_int(w, numbers[i].value);
-    }
+    write_pair_str(w, "state", courier_doing_name(f->courier.doing));
+    write_pair_str(w, "cause", f->courier.cause);
+    write_pair_str(w, "redis", f->address);
+    write_pair_ints(w, numbers, sizeof numbers / sizeof *numbers);
     write_str(w, "named");
     int n_named = named ? f->n_named : 0;
     write_array(w, (size_t)n_named);

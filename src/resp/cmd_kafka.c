@@ -4,34 +4,9 @@
 #include "kafka/kafka.h"
 #include "resp/command.h"
 
-struct number {
-    const char *name;
-    int64_t value;
-};
-
-static void write_numbers(struct writer *w, const struct number *numbers, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        write_str(w, numbers[i].name);
-        write_int(w, numbers[i].value);
-    }
-}
-
-static void write_named(struct writer *w, const char *name, const char *text)
-{
-    write_str(w, name);
-    write_str(w, text);
-}
-
-static void write_rate(struct writer *w, double rate)
-{
-    write_str(w, "rate");
-    write_double(w, rate);
-}
-
 static void write_partition(struct writer *w, const struct kafka_partition *p)
 {
-    const struct number numbers[] = {
+    const struct writer_number numbers[] = {
         {"partition", p->partition},
         {"next", p->next},
         {"end", p->end},
@@ -41,16 +16,16 @@ static void write_partition(struct writer *w, const struct kafka_partition *p)
         {"dead", (int64_t)p->dead},
     };
     write_map(w, 3 + sizeof numbers / sizeof *numbers);
-    write_named(w, "topic", p->topic);
-    write_numbers(w, numbers, sizeof numbers / sizeof *numbers);
-    write_rate(w, p->rate);
-    write_named(w, "error", p->error);
+    write_pair_str(w, "topic", p->topic);
+    write_pair_ints(w, numbers, sizeof numbers / sizeof *numbers);
+    write_pair_double(w, "rate", p->rate);
+    write_pair_str(w, "error", p->error);
 }
 
 static void write_state(struct writer *w, const struct kafka_state *s, const struct kafka_partition *partitions,
                         size_t n)
 {
-    const struct number numbers[] = {
+    const struct writer_number numbers[] = {
         {"assigned", (int64_t)s->n_partitions},
         {"lag", s->lag},
         {"lag_ms", s->lag_ms},
@@ -67,12 +42,12 @@ static void write_state(struct writer *w, const struct kafka_state *s, const str
         {"error_at", s->error_ms},
     };
     write_map(w, 6 + sizeof numbers / sizeof *numbers);
-    write_named(w, "state", kafka_doing_name(s->doing));
-    write_named(w, "cause", s->cause);
-    write_named(w, "group", s->group);
-    write_numbers(w, numbers, sizeof numbers / sizeof *numbers);
-    write_rate(w, s->rate);
-    write_named(w, "error", s->error);
+    write_pair_str(w, "state", kafka_doing_name(s->doing));
+    write_pair_str(w, "cause", s->cause);
+    write_pair_str(w, "group", s->group);
+    write_pair_ints(w, numbers, sizeof numbers / sizeof *numbers);
+    write_pair_double(w, "rate", s->rate);
+    write_pair_str(w, "error", s->error);
     write_str(w, "partitions");
     write_array(w, n);
     for (size_t i = 0; i < n; i++) {

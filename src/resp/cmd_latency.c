@@ -81,8 +81,7 @@ static void write_histogram(struct writer *w, const struct op_sums *sums)
         bounds += sums->took.counts[i] > 0;
     }
     write_map(w, 2);
-    write_str(w, "calls");
-    write_int(w, (int64_t)sums->calls);
+    write_pair_int(w, "calls", (int64_t)sums->calls);
     write_str(w, "histogram_usec");
     write_map(w, bounds);
     uint64_t so_far = 0;

@@ -38,12 +38,6 @@ static struct legacy *legacy_of(struct resp_client *s, enum outcome *refused)
     return legacy;
 }
 
-static void write_field(struct writer *w, const char *name, uint64_t value)
-{
-    write_str(w, name);
-    write_int(w, (int64_t)value);
-}
-
 static void answer(struct deferred *deferred, struct resp_client *s)
 {
     struct legacy_deferred *t = (struct legacy_deferred *)deferred;
@@ -53,8 +47,8 @@ static void answer(struct deferred *deferred, struct resp_client *s)
         write_simple(&s->writer, "OK");
     } else if (t->users_to_migrate.kind == MIGRATION_ADD) {
         write_map(&s->writer, 2);
-        write_field(&s->writer, "noted", t->changed);
-        write_field(&s->writer, "forgotten", t->forgotten);
+        write_pair_int(&s->writer, "noted", (int64_t)t->changed);
+        write_pair_int(&s->writer, "forgotten", (int64_t)t->forgotten);
     } else {
         write_int(&s->writer, (int64_t)t->changed);
     }
@@ -207,41 +201,36 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     struct read_through_status read_through;
     read_through_status(service_dedup(&s->conn)->read_through, &read_through);
     write_map(w, 33);
-    write_str(w, "state");
-    write_str(w, legacy_doing_name(state.doing));
-    write_str(w, "cause");
-    write_str(w, state.cause);
-    write_field(w, "noted", state.users_to_migrate.all);
-    write_field(w, "waiting", state.users_to_migrate.waiting);
-    write_field(w, "migrated", state.users_to_migrate.done);
-    write_field(w, "left", state.users_to_migrate.left);
-    write_field(w, "forgotten", state.users_to_migrate.ended);
-    write_field(w, "problems", state.users_to_migrate.problems + state.unlisted);
-    write_field(w, "users", state.users);
-    write_field(w, "plays", state.plays);
-    write_field(w, "deliveries", state.deliveries);
-    write_field(w, "too_old", state.too_old);
-    write_field(w, "skipped", state.skipped);
-    write_field(w, "bytes", state.bytes);
-    write_field(w, "users_per_second", (uint64_t)(state.users_second + 0.5));
+    write_pair_str(w, "state", legacy_doing_name(state.doing));
+    write_pair_str(w, "cause", state.cause);
+    write_pair_int(w, "noted", (int64_t)state.users_to_migrate.all);
+    write_pair_int(w, "waiting", (int64_t)state.users_to_migrate.waiting);
+    write_pair_int(w, "migrated", (int64_t)state.users_to_migrate.done);
+    write_pair_int(w, "left", (int64_t)state.users_to_migrate.left);
+    write_pair_int(w, "forgotten", (int64_t)state.users_to_migrate.ended);
+    write_pair_int(w, "problems", (int64_t)(state.users_to_migrate.problems + state.unlisted));
+    write_pair_int(w, "users", (int64_t)state.users);
+    write_pair_int(w, "plays", (int64_t)state.plays);
+    write_pair_int(w, "deliveries", (int64_t)state.deliveries);
+    write_pair_int(w, "too_old", (int64_t)state.too_old);
+    write_pair_int(w, "skipped", (int64_t)state.skipped);
+    write_pair_int(w, "bytes", (int64_t)state.bytes);
+    write_pair_int(w, "users_per_second", (int64_t)(state.users_second + 0.5));
     uint64_t left = legacy_seconds_left(&state);
-    write_field(w, "seconds_left", left);
-    write_field(w, "estimated_end", left > 0 ? (uint64_t)clock_wall_ms() + left * 1000 : 0);
-    write_field(w, "waiting_since", (uint64_t)state.waiting_since_ms);
-    write_field(w, "cluster_masters", state.masters);
-    write_field(w, "cluster_moved", state.moved);
-    write_field(w, "cluster_asks", state.asks);
-    write_str(w, "mirror");
-    write_str(w, mirror.lost_ms != 0 ? "broken" : mirror.listens ? "whole" : "off");
-    write_field(w, "mirror_waiting", mirror.events);
-    write_field(w, "mirror_broken_since", (uint64_t)mirror.lost_ms);
-    write_field(w, "mirror_left_out", mirror.left_out);
-    write_str(w, "read_through");
-    write_str(w, read_through_doing_name(read_through.doing));
-    write_str(w, "read_through_cause");
-    write_str(w, read_through.cause);
+    write_pair_int(w, "seconds_left", (int64_t)left);
+    write_pair_int(w, "estimated_end", left > 0 ? clock_wall_ms() + (int64_t)left * 1000 : 0);
+    write_pair_int(w, "waiting_since", state.waiting_since_ms);
+    write_pair_int(w, "cluster_masters", (int64_t)state.masters);
+    write_pair_int(w, "cluster_moved", (int64_t)state.moved);
+    write_pair_int(w, "cluster_asks", (int64_t)state.asks);
+    write_pair_str(w, "mirror", mirror.lost_ms != 0 ? "broken" : mirror.listens ? "whole" : "off");
+    write_pair_int(w, "mirror_waiting", (int64_t)mirror.events);
+    write_pair_int(w, "mirror_broken_since", mirror.lost_ms);
+    write_pair_int(w, "mirror_left_out", (int64_t)mirror.left_out);
+    write_pair_str(w, "read_through", read_through_doing_name(read_through.doing));
+    write_pair_str(w, "read_through_cause", read_through.cause);
     for (int i = 0; i < READ_THROUGH_COUNTS; i++) {
-        write_field(w, read_through_count_name((enum read_through_count)i), read_through.counts[i]);
+        write_pair_int(w, read_through_count_name((enum read_through_count)i), (int64_t)read_through.counts[i]);
     }
     return OUTCOME_ANSWERED;
 }
@@ -303,12 +292,9 @@ static void answer_problems(struct deferred *deferred, struct resp_client *s)
     write_array(&s->writer, (size_t)t->found);
     for (int i = 0; i < t->found; i++) {
         write_map(&s->writer, 3);
-        write_str(&s->writer, "key");
-        write_bulk(&s->writer, t->list[i].key);
-        write_str(&s->writer, "problem");
-        write_bulk(&s->writer, t->list[i].what);
-        write_str(&s->writer, "at");
-        write_int(&s->writer, t->list[i].at_ms);
+        write_pair_bulk(&s->writer, "key", t->list[i].key);
+        write_pair_bulk(&s->writer, "problem", t->list[i].what);
+        write_pair_int(&s->writer, "at", t->list[i].at_ms);
     }
 }
 

@@ -58,18 +58,12 @@ static void introduce(struct resp_client *s)
 {
     struct writer *w = &s->writer;
     write_map(w, 7);
-    write_str(w, "server");
-    write_str(w, "unseen");
-    write_str(w, "version");
-    write_str(w, REDIS_VERSION);
-    write_str(w, "proto");
-    write_int(w, w->proto);
-    write_str(w, "id");
-    write_int(w, (int64_t)s->conn.id);
-    write_str(w, "mode");
-    write_str(w, "standalone");
-    write_str(w, "role");
-    write_str(w, role_is_master(s) ? "master" : "replica");
+    write_pair_str(w, "server", "unseen");
+    write_pair_str(w, "version", REDIS_VERSION);
+    write_pair_int(w, "proto", w->proto);
+    write_pair_int(w, "id", (int64_t)s->conn.id);
+    write_pair_str(w, "mode", "standalone");
+    write_pair_str(w, "role", role_is_master(s) ? "master" : "replica");
     write_str(w, "modules");
     write_array(w, 0);
 }

@@ -41,16 +41,11 @@ enum outcome cmd_memory_stats(struct resp_client *s, const struct slice *args, s
     }
     struct process_memory memory = process_memory();
     write_map(w, 5);
-    write_str(w, "total.allocated");
-    write_int(w, (int64_t)memory.used);
-    write_str(w, "clients.normal");
-    write_int(w, (int64_t)budget_used(&s->conn.worker->pool->budget));
-    write_str(w, "staged.bytes");
-    write_int(w, (int64_t)ring.memory);
-    write_str(w, "rss.bytes");
-    write_int(w, (int64_t)memory.resident);
-    write_str(w, "fragmentation");
-    write_double(w, memory.fragmentation);
+    write_pair_int(w, "total.allocated", (int64_t)memory.used);
+    write_pair_int(w, "clients.normal", (int64_t)budget_used(&s->conn.worker->pool->budget));
+    write_pair_int(w, "staged.bytes", (int64_t)ring.memory);
+    write_pair_int(w, "rss.bytes", (int64_t)memory.resident);
+    write_pair_double(w, "fragmentation", memory.fragmentation);
     return OUTCOME_ANSWERED;
 }
 

@@ -56,10 +56,7 @@ enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, 
     mirror_look(dedup, &all);
     const struct courier_status status = all.courier;
     struct writer *w = &s->writer;
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
+    const struct writer_number numbers[] = {
         {"waiting_since", status.since_ms},     {"waiting", (int64_t)status.queue.events},
         {"bytes", (int64_t)status.queue.bytes}, {"limit", (int64_t)status.queue.limit},
         {"broken_since", status.queue.lost_ms}, {"left_out", (int64_t)status.queue.left_out},
@@ -67,15 +64,9 @@ enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, 
         {"outages", (int64_t)status.outages},   {"behind_ms", status.queue.behind_ms},
     };
     write_map(w, 3 + sizeof numbers / sizeof *numbers);
-    write_str(w, "state");
-    write_str(w, courier_doing_name(status.doing));
-    write_str(w, "cause");
-    write_str(w, status.cause);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        write_str(w, numbers[i].name);
-        write_int(w, numbers[i].value);
-    }
-    write_str(w, "last_problem");
-    write_str(w, all.problem);
+    write_pair_str(w, "state", courier_doing_name(status.doing));
+    write_pair_str(w, "cause", status.cause);
+    write_pair_ints(w, numbers, sizeof numbers / sizeof *numbers);
+    write_pair_str(w, "last_problem", all.problem);
     return OUTCOME_ANSWERED;
 }

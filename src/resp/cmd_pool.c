@@ -18,23 +18,15 @@ void write_pool(const struct resp_client *s, struct writer *w, const struct requ
 
 /* --- what there is --- */
 
-static void write_number(struct writer *w, const char *name, uint64_t value)
-{
-    write_str(w, name);
-    write_int(w, (int64_t)value);
-}
-
 /* Its first five pairs of a map. */
 static void write_about(struct writer *w, const struct pool *pool)
 {
     char version[POOL_VERSION_TEXT];
-    write_str(w, "name");
-    write_bulk(w, pool->name);
-    write_number(w, "items", pool->n);
-    write_str(w, "version");
-    write_str(w, pool_version_text(pool->version, version));
-    write_number(w, "bytes", pool->bytes);
-    write_number(w, "changed", (uint64_t)pool->changed_ms);
+    write_pair_bulk(w, "name", pool->name);
+    write_pair_int(w, "items", (int64_t)pool->n);
+    write_pair_str(w, "version", pool_version_text(pool->version, version));
+    write_pair_int(w, "bytes", (int64_t)pool->bytes);
+    write_pair_int(w, "changed", pool->changed_ms);
 }
 
 enum outcome cmd_pool_list(struct resp_client *s, const struct slice *args, size_t n)
@@ -92,7 +84,7 @@ enum outcome cmd_pool_get(struct resp_client *s, const struct slice *args, size_
     struct pool_walk walk = {0};
     write_map(&s->writer, 7);
     write_about(&s->writer, pool);
-    write_number(&s->writer, "from", first);
+    write_pair_int(&s->writer, "from", (int64_t)first);
     write_str(&s->writer, "ids");
     write_array(&s->writer, end - first);
     for (size_t i = first; i < end; i++) {

@@ -13,19 +13,6 @@
 #include "resp/command.h"
 #include "resp/deferred.h"
 
-static void write_id(struct writer *w, uint64_t id)
-{
-    char text[NODE_TEXT];
-    snprintf(text, sizeof text, "%016" PRIx64, id);
-    write_str(w, id != 0 ? text : "");
-}
-
-static void write_pair(struct writer *w, const char *name, int64_t value)
-{
-    write_str(w, name);
-    write_int(w, value);
-}
-
 /* NULL: the command was refused. */
 static struct replica *replica_of(struct resp_client *s, enum outcome *refused)
 {
@@ -66,7 +53,7 @@ static void write_replicas(struct writer *w, const struct replica *r, const stru
     write_array(w, (size_t)n);
     for (int i = 0; i < n; i++) {
         write_array(w, 2);
-        write_id(w, all[i].node);
+        write_hex(w, all[i].node);
         write_str(w, all[i].address);
     }
 }
@@ -78,27 +65,20 @@ static void write_hello(struct resp_client *s, const struct replica *r, int64_t 
     struct store_node now;
     role_look(r->dedup->role, &now);
     write_map(w, 15);
-    write_pair(w, "protocol", protocol);
-    write_str(w, "version");
-    write_str(w, UNSEEN_VERSION);
-    write_str(w, "node");
-    write_id(w, now.node);
-    write_str(w, "run");
-    write_id(w, now.run);
-    write_pair(w, "term", (int64_t)now.term);
-    write_str(w, "role");
-    write_str(w, node_role_name(now.role));
-    write_str(w, "leader");
-    write_id(w, now.leader);
-    write_str(w, "address");
-    write_str(w, now.address);
-    write_str(w, "seed");
-    write_id(w, r->dedup->seed);
-    write_pair(w, "window", live->window);
-    write_pair(w, "retention", live->retention);
-    write_pair(w, "delivered_max", live->delivered_max);
-    write_pair(w, "last", (int64_t)r->store->feed->last(r->store));
-    write_pair(w, "now_ms", clock_wall_ms());
+    write_pair_int(w, "protocol", protocol);
+    write_pair_str(w, "version", UNSEEN_VERSION);
+    write_pair_hex(w, "node", now.node);
+    write_pair_hex(w, "run", now.run);
+    write_pair_int(w, "term", (int64_t)now.term);
+    write_pair_str(w, "role", node_role_name(now.role));
+    write_pair_hex(w, "leader", now.leader);
+    write_pair_str(w, "address", now.address);
+    write_pair_hex(w, "seed", r->dedup->seed);
+    write_pair_int(w, "window", live->window);
+    write_pair_int(w, "retention", live->retention);
+    write_pair_int(w, "delivered_max", live->delivered_max);
+    write_pair_int(w, "last", (int64_t)r->store->feed->last(r->store));
+    write_pair_int(w, "now_ms", clock_wall_ms());
     write_replicas(w, r, &now);
 }
 
@@ -160,11 +140,9 @@ static void answer_enlist(struct deferred *deferred, struct resp_client *s)
     }
     t->replica->store->node->get(t->replica->store, &now);
     write_map(&s->writer, 3);
-    write_str(&s->writer, "node");
-    write_id(&s->writer, now.node);
-    write_str(&s->writer, "run");
-    write_id(&s->writer, now.run);
-    write_pair(&s->writer, "seq", (int64_t)t->enlist.cursor);
+    write_pair_hex(&s->writer, "node", now.node);
+    write_pair_hex(&s->writer, "run", now.run);
+    write_pair_int(&s->writer, "seq", (int64_t)t->enlist.cursor);
 }
 
 static void on_adopted(struct page *page)
@@ -266,8 +244,8 @@ static void write_fetched(struct writer *w, const struct fetch_deferred *t)
     write_array(w, 9);
     write_int(w, (int64_t)now.term);
     write_str(w, node_role_name(now.role));
-    write_id(w, now.node);
-    write_id(w, now.run);
+    write_hex(w, now.node);
+    write_hex(w, now.run);
     write_int(w, (int64_t)t->fetch.last);
     write_int(w, clock_wall_ms());
     write_int(w, t->fetch.n);

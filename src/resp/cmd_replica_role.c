@@ -1,7 +1,6 @@
 /* REPLICA MEET, PROMOTE, STEPDOWN, MERGE, DISMISS and STATUS: who a node is. What waits for disks and other nodes is
  * carried out by the changer (replica/change.h); the connection waits for it. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -60,13 +59,6 @@ static enum outcome start(struct resp_client *s, struct role_deferred *t)
     return OUTCOME_LATER;
 }
 
-static void write_id(struct writer *w, uint64_t id)
-{
-    char text[NODE_TEXT];
-    snprintf(text, sizeof text, "%016" PRIx64, id);
-    write_str(w, id != 0 ? text : "");
-}
-
 static bool read_node(struct resp_client *s, struct slice arg, uint64_t *node, enum outcome *refused)
 {
     if (!change_read_id(arg, node)) {
@@ -107,7 +99,7 @@ static void answer_meet(struct deferred *deferred, struct resp_client *s)
     }
     write_array(&s->writer, 3);
     write_int(&s->writer, (int64_t)change->now.term);
-    write_id(&s->writer, change->now.role == NODE_PRIMARY ? change->now.node : change->now.leader); /* whose that is */
+    write_hex(&s->writer, change->now.role == NODE_PRIMARY ? change->now.node : change->now.leader); /* whose that is */
     write_str(&s->writer, node_role_name(change->now.role));
 }
 
@@ -241,16 +233,11 @@ static void answer_promote(struct deferred *deferred, struct resp_client *s)
         return;
     }
     write_map(w, 5);
-    write_str(w, "term");
-    write_int(w, (int64_t)change->now.term);
-    write_str(w, "was");
-    write_str(w, change->was);
-    write_str(w, "waited_ms");
-    write_int(w, change->waited_ms);
-    write_str(w, "lossless");
-    write_int(w, change->lossless);
-    write_str(w, "note");
-    write_str(w, change->how);
+    write_pair_int(w, "term", (int64_t)change->now.term);
+    write_pair_str(w, "was", change->was);
+    write_pair_int(w, "waited_ms", change->waited_ms);
+    write_pair_int(w, "lossless", change->lossless);
+    write_pair_str(w, "note", change->how);
 }
 
 enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args, size_t n)
@@ -323,55 +310,38 @@ enum outcome cmd_replica_merge(struct resp_client *s, const struct slice *args, 
 
 /* --- STATUS --- */
 
-static void write_number(struct writer *w, const char *name, int64_t value)
-{
-    write_str(w, name);
-    write_int(w, value);
-}
-
-static void write_named_id(struct writer *w, const char *name, uint64_t id)
-{
-    write_str(w, name);
-    write_id(w, id);
-}
-
 static void write_replica(struct writer *w, const struct feeder_replica *p)
 {
     write_map(w, 12);
-    write_named_id(w, "node", p->node);
-    write_str(w, "address");
-    write_str(w, p->address);
-    write_number(w, "connected", p->connected);
-    write_number(w, "seen", p->seen_ms);
-    write_number(w, "clock_apart_ms", p->clock_apart_ms);
-    write_number(w, "read", (int64_t)p->read);
-    write_number(w, "durable", (int64_t)p->durable);
-    write_str(w, "state");
-    write_str(w, feed_place_name(p->queue.place));
-    write_number(w, "events", (int64_t)p->queue.events);
-    write_number(w, "bytes", (int64_t)p->queue.bytes);
-    write_number(w, "behind_ms", p->queue.behind_ms);
-    write_number(w, "lost_since", p->queue.lost_ms);
+    write_pair_hex(w, "node", p->node);
+    write_pair_str(w, "address", p->address);
+    write_pair_int(w, "connected", p->connected);
+    write_pair_int(w, "seen", p->seen_ms);
+    write_pair_int(w, "clock_apart_ms", p->clock_apart_ms);
+    write_pair_int(w, "read", (int64_t)p->read);
+    write_pair_int(w, "durable", (int64_t)p->durable);
+    write_pair_str(w, "state", feed_place_name(p->queue.place));
+    write_pair_int(w, "events", (int64_t)p->queue.events);
+    write_pair_int(w, "bytes", (int64_t)p->queue.bytes);
+    write_pair_int(w, "behind_ms", p->queue.behind_ms);
+    write_pair_int(w, "lost_since", p->queue.lost_ms);
 }
 
 static void write_follower(struct writer *w, const struct follower_state *f)
 {
     write_map(w, 12);
-    write_str(w, "state");
-    write_str(w, follower_doing_name(f->doing));
-    write_str(w, "primary");
-    write_str(w, f->primary);
-    write_named_id(w, "node", f->node);
-    write_named_id(w, "run", f->run);
-    write_number(w, "applied", (int64_t)f->applied);
-    write_number(w, "last", (int64_t)f->last);
-    write_number(w, "age_ms", f->age_ms);
-    write_number(w, "clock_apart_ms", f->clock_apart_ms);
-    write_number(w, "events", (int64_t)f->events);
-    write_number(w, "users", (int64_t)f->users);
-    write_number(w, "reconnects", (int64_t)f->reconnects);
-    write_str(w, "problem");
-    write_str(w, f->problem);
+    write_pair_str(w, "state", follower_doing_name(f->doing));
+    write_pair_str(w, "primary", f->primary);
+    write_pair_hex(w, "node", f->node);
+    write_pair_hex(w, "run", f->run);
+    write_pair_int(w, "applied", (int64_t)f->applied);
+    write_pair_int(w, "last", (int64_t)f->last);
+    write_pair_int(w, "age_ms", f->age_ms);
+    write_pair_int(w, "clock_apart_ms", f->clock_apart_ms);
+    write_pair_int(w, "events", (int64_t)f->events);
+    write_pair_int(w, "users", (int64_t)f->users);
+    write_pair_int(w, "reconnects", (int64_t)f->reconnects);
+    write_pair_str(w, "problem", f->problem);
 }
 
 enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args, size_t n)
@@ -399,34 +369,29 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     /* A replica keeps what it has for others, too, but they follow the primary. */
     int n_replicas = r->feeder != NULL && node.role != NODE_REPLICA ? feeder_look(r->feeder, replicas) : 0;
     write_map(w, 25);
-    write_str(w, "role");
-    write_str(w, node_role_name(node.role));
-    write_named_id(w, "node", node.node);
-    write_named_id(w, "run", node.run);
-    write_number(w, "term", (int64_t)node.term);
-    write_named_id(w, "leader", node.leader);
-    write_str(w, "leader_address");
-    write_str(w, node.address);
-    write_str(w, "address");
-    write_str(w, reach_shown(&r->reach));
-    write_number(w, "last", (int64_t)r->store->feed->last(r->store));
-    write_number(w, "now", clock_wall_ms());
-    write_str(w, "writes_refused");
-    write_str(w, why.text);
-    write_number(w, "unheard", changer_is_unheard(r->changer));
-    write_number(w, "promoted", node.promoted);
-    write_named_id(w, "promoted_from", part.node);
-    write_named_id(w, "promoted_from_run", part.run);
-    write_number(w, "common_seq", (int64_t)part.common_seq);
-    write_number(w, "promoted_at_seq", (int64_t)part.promoted_at_seq);
-    write_str(w, "ack");
-    write_str(w, ack_mode_name(ack.mode));
-    write_number(w, "in_step", ack.in_step);
-    write_number(w, "in_step_since", ack.since_ms);
-    write_number(w, "ack_waiting", (int64_t)ack.waiting);
-    write_number(w, "ack_alone", (int64_t)ack.alone);
-    write_number(w, "ack_refused", (int64_t)ack.refused);
-    write_number(w, "fell_out", (int64_t)ack.fell_out);
+    write_pair_str(w, "role", node_role_name(node.role));
+    write_pair_hex(w, "node", node.node);
+    write_pair_hex(w, "run", node.run);
+    write_pair_int(w, "term", (int64_t)node.term);
+    write_pair_hex(w, "leader", node.leader);
+    write_pair_str(w, "leader_address", node.address);
+    write_pair_str(w, "address", reach_shown(&r->reach));
+    write_pair_int(w, "last", (int64_t)r->store->feed->last(r->store));
+    write_pair_int(w, "now", clock_wall_ms());
+    write_pair_str(w, "writes_refused", why.text);
+    write_pair_int(w, "unheard", changer_is_unheard(r->changer));
+    write_pair_int(w, "promoted", node.promoted);
+    write_pair_hex(w, "promoted_from", part.node);
+    write_pair_hex(w, "promoted_from_run", part.run);
+    write_pair_int(w, "common_seq", (int64_t)part.common_seq);
+    write_pair_int(w, "promoted_at_seq", (int64_t)part.promoted_at_seq);
+    write_pair_str(w, "ack", ack_mode_name(ack.mode));
+    write_pair_int(w, "in_step", ack.in_step);
+    write_pair_int(w, "in_step_since", ack.since_ms);
+    write_pair_int(w, "ack_waiting", (int64_t)ack.waiting);
+    write_pair_int(w, "ack_alone", (int64_t)ack.alone);
+    write_pair_int(w, "ack_refused", (int64_t)ack.refused);
+    write_pair_int(w, "fell_out", (int64_t)ack.fell_out);
     write_str(w, "replicas");
     write_array(w, (size_t)n_replicas);
     for (int i = 0; i < n_replicas; i++) {

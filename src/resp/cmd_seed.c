@@ -14,8 +14,7 @@ enum outcome cmd_seed(struct resp_client *s, const struct slice *args, size_t n)
     const uint64_t seed = service_dedup(&s->conn)->seed;
     char text[24];
     write_map(w, 3);
-    write_str(w, "hash");
-    write_str(w, HASH_NAME);
+    write_pair_str(w, "hash", HASH_NAME);
     write_str(w, "seed");
     snprintf(text, sizeof text, "%016" PRIx64, seed);
     write_str(w, text);

@@ -1,5 +1,6 @@
 #include "resp/writer.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,4 +178,48 @@ void write_map(struct writer *w, size_t n)
 void write_set(struct writer *w, size_t n)
 {
     head(w, w->proto >= 3 ? '~' : '*', n);
+}
+
+void write_hex(struct writer *w, uint64_t id)
+{
+    char text[2 * sizeof id + 1];
+    snprintf(text, sizeof text, "%016" PRIx64, id);
+    write_str(w, id != 0 ? text : "");
+}
+
+void write_pair_int(struct writer *w, const char *name, int64_t value)
+{
+    write_str(w, name);
+    write_int(w, value);
+}
+
+void write_pair_double(struct writer *w, const char *name, double value)
+{
+    write_str(w, name);
+    write_double(w, value);
+}
+
+void write_pair_str(struct writer *w, const char *name, const char *text)
+{
+    write_str(w, name);
+    write_str(w, text);
+}
+
+void write_pair_bulk(struct writer *w, const char *name, struct slice text)
+{
+    write_str(w, name);
+    write_bulk(w, text);
+}
+
+void write_pair_hex(struct writer *w, const char *name, uint64_t id)
+{
+    write_str(w, name);
+    write_hex(w, id);
+}
+
+void write_pair_ints(struct writer *w, const struct writer_number *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        write_pair_int(w, list[i].name, list[i].value);
+    }
 }

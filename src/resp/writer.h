@@ -36,6 +36,21 @@ void write_array(struct writer *w, size_t n);
 void write_map(struct writer *w, size_t n);
 void write_set(struct writer *w, size_t n);
 
+void write_hex(struct writer *w, uint64_t id); /* 16 digits; empty for 0 */
+
+/* A pair of a map. */
+void write_pair_int(struct writer *w, const char *name, int64_t value);
+void write_pair_double(struct writer *w, const char *name, double value);
+void write_pair_str(struct writer *w, const char *name, const char *text);
+void write_pair_bulk(struct writer *w, const char *name, struct slice text);
+void write_pair_hex(struct writer *w, const char *name, uint64_t id);
+
+struct writer_number {
+    const char *name;
+    int64_t value;
+};
+void write_pair_ints(struct writer *w, const struct writer_number *list, size_t n);
+
 /* Writes n in decimal, returns how many bytes; out has room for 20. */
 size_t write_digits(char *out, uint64_t n);
 

@@ -109,12 +109,30 @@ static void doubles(void **state)
     expect(",0\r\n,1\r\n,5.820766091346741e-07\r\n,0.1\r\n,0.3333333333333333\r\n");
 }
 
+/* A node that isn't known is an empty text. */
+static void pairs(void **state)
+{
+    (void)state;
+    struct writer w = writer_of(3);
+    write_pair_int(&w, "i", -1);
+    write_pair_double(&w, "d", 0.25);
+    write_pair_str(&w, "s", "x");
+    write_pair_bulk(&w, "b", slice_of("y\nz", 3));
+    write_pair_ints(&w, (const struct writer_number[]){{"j", 1}, {"k", 2}}, 2);
+    expect("$1\r\ni\r\n:-1\r\n$1\r\nd\r\n,0.25\r\n$1\r\ns\r\n$1\r\nx\r\n$1\r\nb\r\n$3\r\ny\nz\r\n"
+           "$1\r\nj\r\n:1\r\n$1\r\nk\r\n:2\r\n");
+    w = writer_of(2);
+    write_pair_hex(&w, "n", 0);
+    write_pair_hex(&w, "n", UINT64_C(0xabcdef));
+    expect("$1\r\nn\r\n$0\r\n\r\n$1\r\nn\r\n$16\r\n0000000000abcdef\r\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_in_both), cmocka_unit_test(errors_are_one_line),
         cmocka_unit_test(resp2),        cmocka_unit_test(resp3),
-        cmocka_unit_test(doubles),
+        cmocka_unit_test(doubles),      cmocka_unit_test(pairs),
     };
     return cmocka_run_group_tests(tests, NULL, release);
 }
