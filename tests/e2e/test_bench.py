@@ -34,7 +34,7 @@ def test_questions_are_verified(server, reply):
     # Never-played candidates are counted in the first question of 16, with names that are asked about once.
     asked = (load["answered"] + 15) // 16
     assert asked * 301 * 0.5 < load["unplayed"] < asked * 301
-    assert load["unplayed_but_hidden"] <= load["unplayed"] / 1000
+    assert load["unplayed_but_hidden"] <= 2 + load["unplayed"] / 1000
     with server.client() as c:
         # What it took of the server's time is a part of all that the server took until now.
         cpu = dict(line.split(":") for line in c.command("INFO", "cpu").decode().splitlines() if ":" in line)
@@ -112,8 +112,9 @@ def sleeps(server, *args):
 def test_a_client_that_polls_does_not_sleep(server):
     found, slept = sleeps(server)
     assert found["poll"] is False and slept > found["loads"][0]["answered"] / 2
+    found, before_that = sleeps(server, "--poll", "--rate", 1)  # as it starts and ends
     found, slept = sleeps(server, "--poll")
-    assert found["poll"] is True and slept < found["loads"][0]["answered"] / 4
+    assert found["poll"] is True and slept - before_that < found["loads"][0]["answered"] / 4
 
 
 def test_the_password_is_used(make_server):
