@@ -92,6 +92,9 @@ def test_names_that_act_on_a_terminal(closed):
     assert b"owned" in checked.stdout and checked.stdout.count(b"\n") == 2
 
 
+TRIES = 30  # the two seconds for which a program waits for another may be over before it is told
+
+
 def has_open(process, path):
     with contextlib.suppress(OSError):
         for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
@@ -110,7 +113,7 @@ def test_a_check_ends_when_it_is_told(closed, number):
     file = (closed.data / "staging.db").resolve()
     with contextlib.closing(sqlite3.connect(file)) as db:
         db.execute("BEGIN EXCLUSIVE")
-        for _ in range(5):  # as below
+        for _ in range(TRIES):
             with subprocess.Popen([str(UNSEEN), "check", "--data", str(closed.data)], stdout=subprocess.DEVNULL) as check:
                 until_open(check, file)
                 check.send_signal(number)
@@ -125,7 +128,7 @@ def test_told_to_stop_while_it_opens(closed, number):
     file = (closed.data / "staging.db").resolve()
     with contextlib.closing(sqlite3.connect(file)) as db:
         db.execute("BEGIN EXCLUSIVE")
-        for _ in range(5):  # those seconds may be over before it is told
+        for _ in range(TRIES):
             closed.spawn()
             until_open(closed.process, file)
             closed.process.send_signal(number)

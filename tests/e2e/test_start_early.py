@@ -189,9 +189,9 @@ def test_told_to_stop_while_it_recovers(make_server, number):
     server = make_server()
     assert server.stop() == 0
     stage(server)
-    ready = server.log().count(" ready ")
     for life in range(2):
         with held(server, STALL) as c:
+            ready = server.log().count(" ready ")
             assert taken(c, "PLAYED", "u1", f"new{life}", f"more{life}") == 2
             told_to_stop(server, number)
             go_on(c)
