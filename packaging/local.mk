@@ -63,15 +63,18 @@ dist_docs_DATA = \
 	docs/operations.md \
 	docs/page.png \
 	docs/performance.md \
+	docs/pilot.md \
 	docs/rados.md \
 	docs/registries.md \
 	docs/replicas.md \
 	docs/runbook.md \
 	docs/scale.md \
 	docs/security.md \
+	docs/sharding.md \
 	docs/sizing.md \
 	docs/store.md \
-	docs/troubleshooting.md
+	docs/troubleshooting.md \
+	docs/users-rights.md
 
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \

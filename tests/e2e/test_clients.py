@@ -1,4 +1,5 @@
 """The programs of docs/clients.md, as they stand there."""
+import json
 import os
 import re
 import shutil
@@ -8,7 +9,8 @@ import sys
 import pytest
 import redis
 
-from conftest import REPO
+from conftest import REPO, START, run
+from old_redis import REDIS, OldRedis
 from resp import RespError, flat
 from test_docs import examples
 from test_node import HERE, NODE
@@ -16,11 +18,11 @@ from test_node import HERE, NODE
 DOCUMENT = "docs/clients.md"
 
 STORES = ("sqlite", "memory:later")
-NEEDS_FOLDER = {"test_node", "test_asyncio", "test_a_decoding_client_of_python", "test_a_write_sent_twice"}
+NEEDS_FOLDER = {"test_node", "test_asyncio", "test_a_decoding_client_of_python", "test_a_write_sent_twice", "test_shards"}
 
 
-def program(language):
-    (_, text), = examples(DOCUMENT, language)
+def program(language, document=DOCUMENT):
+    (_, text), = examples(document, language)
     return text
 
 
@@ -115,3 +117,54 @@ def test_a_write_sent_twice(server):
         with pytest.raises(RespError, match="^NOPOOL"):
             c.command("POOL", "RENAME", "twice", "once")
         assert [c.command("POOL", "DROP", "once") for _ in range(2)] == [1, 0]
+
+
+def shown(document):
+    """What the page says that its program prints."""
+    (_, text), = examples(document, "")
+    return text + "\n"
+
+
+def test_shards(make_server, folder):
+    """Users are where `unseen export --shard` looks for them."""
+    servers = [make_server(hash_seed="5eed5eed5eed5eed") for _ in range(2)]
+    done = subprocess.run([sys.executable, "-c", program("python shards", "docs/sharding.md")], capture_output=True, text=True,
+                          timeout=60, env=dict(os.environ, NODES=",".join(f"127.0.0.1:{s.port}" for s in servers)))
+    assert (done.returncode, done.stdout) == (0, shown("docs/sharding.md")), done.stderr
+    users = []
+    for i, server in enumerate(servers):
+        of = [json.loads(run("export", folder / "part", "--shard", f"{part}/2", "--data", server.data, "--json").stdout)["users"]
+              for part in range(2)]
+        assert of[1 - i] == 0 and of[i] > 0
+        users.append(of[i])
+    assert sum(users) == 100
+
+
+@pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
+def test_pilot(make_server, folder):
+    """The sample trace in both; and then a play that only the old store has is named."""
+    server, old = make_server(), OldRedis(folder / "redis", "--appendfsync", "no")
+    try:
+        plays = subprocess.run([REPO / "scripts" / "sample-trace"], capture_output=True, check=True).stdout
+        (folder / "plays.tsv").write_bytes(plays)
+        run("import", "--to", f"127.0.0.1:{server.port}", "--test-clock", START, folder / "plays.tsv")
+        sets = {}
+        for line in plays.decode().splitlines():
+            at, user, item = line.split("\t")
+            sets.setdefault(user, {})[item] = int(at)
+        for user, items in sets.items():
+            old.zadd(f"played:{user}", ((at, item) for item, at in items.items()))
+
+        def compare():
+            done = subprocess.run([sys.executable, "-c", program("python pilot", "docs/pilot.md")], capture_output=True,
+                                  text=True, timeout=120, env=dict(os.environ, PORT=str(server.port), OLD=old.socket,
+                                                                   SINCE="1785542400000"))
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+        said, page = compare(), shown("docs/pilot.md")
+        assert re.sub(r"\d+ hidden", "N hidden", said) == re.sub(r"\d+ hidden", "N hidden", page)
+        assert int(re.search(r"(\d+) hidden", said)[1]) <= 242  # as the page reckons: three standard deviations
+        old.zadd("played:somebody", [(START, "only there")])
+        assert compare().startswith("shown again: b'somebody' b'only there'\n")
+    finally:
+        old.kill()
