@@ -424,7 +424,7 @@ const struct config_option config_options[] = {
         .default_text = "1GiB",
         .change = CHANGE_LIVE,
         .help = "Bytes of what was recorded that may wait for a replica, the front or the archive; one that falls "
-                "further behind is lost: a replica must be cloned anew, the others are brought in anew by themselves.",
+                "further behind is lost: a replica must be cloned again, the others are brought in anew by themselves.",
     },
 #include "config/options_archive.inc"
 #include "config/options_front.inc"
