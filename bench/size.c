@@ -195,12 +195,16 @@ static void put_deliveries(struct sqlite_store *s, const struct user *users, uin
             for (int c = 0; c < ITEM_BYTES; c++) {
                 ids[d][c] = letters[random_below(&random, 64)];
             }
-            list[d] = (struct store_delivery){.id = id - (uint64_t)d * 7, .item = slice_of(ids[d], ITEM_BYTES)};
+            list[d] = (struct store_delivery){
+                .stamp = delivered_stamp(clock_wall_ms() - d / 10 * 3600000, (uint64_t)(DELIVERIES - d)),
+                .hash = (uint64_t)d,
+                .item = slice_of(ids[d], ITEM_BYTES)};
         }
         id += 1000;
+        struct delivered sent = {.list = list, .n = DELIVERIES};
+        delivered_unite(&sent, DELIVERIES);
         buf_clear(&h->blob);
-        must(delivered_pack(&h->codec, &(struct delivered){.list = list, .n = DELIVERIES}, &h->blob) == 0,
-             "deliveries");
+        must(delivered_pack(&h->codec, &sent, &h->blob) == 0, "deliveries");
         sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, &err);
         must(stmt != NULL, err.text);
         sqlite3_bind_int64(stmt, 1, users[i].key);

@@ -67,7 +67,7 @@ INSERT INTO forgotten (user, item, before, key, cut) VALUES (?1, ?2, ?3, ?4, ?5)
 -- :forgotten_index
 CREATE INDEX temp.forgotten_user ON forgotten (user, item);
 -- :staged_delete_forgotten
-DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND ((f.item IS NULL OR f.item = s.item) AND s.id < f.before OR s.kind = 2 AND s.id < f.cut));
+DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND ((f.item IS NULL OR f.item = s.item) AND s.id < f.before OR s.kind = 2 AND (min(max(s.at, 0), 8796093022207) << 20 | (s.id & 1048575)) < f.cut));
 
 -- :noted_all
 SELECT id, user, state FROM noted ORDER BY id;

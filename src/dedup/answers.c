@@ -16,6 +16,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "dedup/asker_impl.h"
+#include "store/user/deliveries.h"
 
 static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
 {
@@ -133,8 +134,10 @@ static int tell_history(struct asker *a, const struct store_view *view, struct q
     if (view_probe_room((void **)&a->months, &a->months_cap, view->n_months, sizeof *a->months) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    *out = (struct history){
-        .n_months = view->n_months, .months = a->months, .staged = view->n_plays, .delivered = view->n_deliveries};
+    *out = (struct history){.n_months = view->n_months,
+                            .months = a->months,
+                            .staged = view->n_plays,
+                            .delivered = delivered_items(view->deliveries, view->n_deliveries)};
     for (size_t i = 0; i < view->n_months; i++) {
         const struct store_month *m = &view->months[i];
         struct history_month *h = &a->months[i];

@@ -12,7 +12,7 @@
 
 SQLITE_EXTENSION_INIT3
 
-enum { COLUMN_ITEM, COLUMN_ID, COLUMN_BLOB };
+enum { COLUMN_ITEM, COLUMN_AT, COLUMN_SUB, COLUMN_GROUP, COLUMN_BLOB };
 
 /* Begins with SQLite's own part of it. */
 struct cursor {
@@ -29,7 +29,8 @@ static int connect_table(sqlite3 *db, void *aux, int argc, const char *const *ar
     (void)argc;
     (void)argv;
     (void)error;
-    int rc = sqlite3_declare_vtab(db, "CREATE TABLE x (item, id INTEGER, blob BLOB HIDDEN)");
+    int rc = sqlite3_declare_vtab(
+        db, "CREATE TABLE x (item, at INTEGER, sub INTEGER, group_hash INTEGER, blob BLOB HIDDEN)");
     if (rc != SQLITE_OK || (rc = sqlite3_vtab_config(db, SQLITE_VTAB_INNOCUOUS)) != SQLITE_OK) {
         return rc;
     }
@@ -130,8 +131,12 @@ static int column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int which)
 {
     const struct cursor *c = (const struct cursor *)base;
     const struct store_delivery *row = &c->list.list[c->at];
-    if (which == COLUMN_ID) {
-        sqlite3_result_int64(ctx, (int64_t)row->id);
+    if (which == COLUMN_AT) {
+        sqlite3_result_int64(ctx, delivered_ms(row->stamp));
+    } else if (which == COLUMN_SUB) {
+        sqlite3_result_int64(ctx, delivered_sub(row->stamp));
+    } else if (which == COLUMN_GROUP && row->group != 0) {
+        sqlite3_result_int64(ctx, (int64_t)row->group);
     } else if (which == COLUMN_ITEM && slice_is_text(row->item)) {
         sqlite3_result_text(ctx, row->item.data, (int)row->item.len, SQLITE_TRANSIENT);
     } else if (which == COLUMN_ITEM) {

@@ -50,15 +50,21 @@ struct slice front_key_events(const char *prefix, struct slice user, char out[FR
 
 /* --- writing --- */
 
-size_t front_event_write(enum store_kind kind, uint64_t hash, int month, struct slice item,
-                         uint8_t out[FRONT_EVENT_MAX])
+size_t front_play_write(uint64_t hash, int month, uint8_t out[FRONT_EVENT_MAX])
 {
-    const size_t item_len = kind == STORE_DELIVERY ? item.len : 0;
-    out[0] = (uint8_t)kind;
+    out[0] = STORE_PLAY;
     put_little(out + 1, hash, FRONT_HASH_BYTES);
     put_little(out + 1 + FRONT_HASH_BYTES, (uint64_t)month, 4);
-    memcpy(out + FRONT_EVENT_BYTES, item.data, item_len);
-    return FRONT_EVENT_BYTES + item_len;
+    return FRONT_EVENT_BYTES;
+}
+
+size_t front_sent_write(uint64_t hash, int64_t at_ms, struct slice item, uint8_t out[FRONT_EVENT_MAX])
+{
+    out[0] = FRONT_SENT;
+    put_little(out + 1, hash, FRONT_HASH_BYTES);
+    put_little(out + 1 + FRONT_HASH_BYTES, (uint64_t)at_ms, 8);
+    memcpy(out + FRONT_SENT_BYTES, item.data, item.len);
+    return FRONT_SENT_BYTES + item.len;
 }
 
 static int add_word(struct buf *words, struct slice name, struct slice value, struct err *err)

@@ -29,8 +29,12 @@
  *
  *   p: 12 bytes each, little endian: the item's hash, 8; the month, 4 (base/calendar.h)
  *   x: 8 bytes each, little endian: a hash
- *   a member of t: the kind, 1 byte (enum store_kind); the hash, 8, and the month, 4, little endian; of a delivery the
- *                  item's id behind it. An item that is played again in the same month has the same member.
+ *   a member of t: of a play 1, the hash, 8, and the month, 4, little endian. An item that is played again in the same
+ *                  month has the same member. Of a delivery 9, the hash, 8, its time in unix ms, 8, and the item's id;
+ *                  its seq is its sub. In layout 1: 2, the hash, the month, and the item's id
+ *
+ * Layout 1 is that of 0.1.0, whose d is a blob of version 1 as well. It is read, and becomes layout 2 with the next
+ * writer that begins.
  */
 #ifndef UNSEEN_FRONT_LAYOUT_H
 #define UNSEEN_FRONT_LAYOUT_H
@@ -49,7 +53,7 @@
 #include "store/user/deliveries.h"
 
 enum {
-    FRONT_LAYOUT = 1,
+    FRONT_LAYOUT = 2,             /* and 1 is read */
     FRONT_KEY_MAX = 64 + 2 + 255, /* of front_prefix, and of a user */
     FRONT_TOMBSTONE_MS = 24 * 3600 * 1000,
     FRONT_USER_MAX = 512 * 1024,   /* bytes of a state; of a user who has more the front answers nothing */
@@ -57,8 +61,10 @@ enum {
     FRONT_EVENTS_READ = 8192,      /* ... and beyond this a reader gives up */
     FRONT_PLAY_BYTES = 12,         /* of p */
     FRONT_HASH_BYTES = 8,          /* of x */
-    FRONT_EVENT_BYTES = 1 + 8 + 4, /* of t; of a delivery the item follows */
-    FRONT_EVENT_MAX = FRONT_EVENT_BYTES + 255,
+    FRONT_EVENT_BYTES = 1 + 8 + 4, /* of t: of a play, and in layout 1 of a delivery, whose item follows */
+    FRONT_SENT = 9,                /* the kind of a delivery */
+    FRONT_SENT_BYTES = 1 + 8 + 8,  /* which the item follows */
+    FRONT_EVENT_MAX = FRONT_SENT_BYTES + 255,
     FRONT_FIELD_TEXT = 16,              /* "m202611" */
     FRONT_VALUES_MAX = 3 * 1024 * 1024, /* bytes of all that a question reads; more is damage */
     FRONT_REPLY_MAX = 4 * 1024 * 1024,  /* the same with what RESP puts around each */
@@ -84,8 +90,8 @@ struct slice front_key_dirty(const char *prefix, char out[FRONT_KEY_MAX]);
 int front_meta_read(const struct reply *hash, struct front_meta *out, struct err *err);
 
 /* A member of t. Returns its length. */
-size_t front_event_write(enum store_kind kind, uint64_t hash, int month, struct slice item,
-                         uint8_t out[FRONT_EVENT_MAX]);
+size_t front_play_write(uint64_t hash, int month, uint8_t out[FRONT_EVENT_MAX]);
+size_t front_sent_write(uint64_t hash, int64_t at_ms, struct slice item, uint8_t out[FRONT_EVENT_MAX]);
 
 /* What FRONT_USER_MAX goes by. */
 size_t front_user_bytes(const struct user_snapshot *snapshot);

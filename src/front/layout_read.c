@@ -138,7 +138,7 @@ int front_meta_read(const struct reply *hash, struct front_meta *out, struct err
             return err_set(err, ERR_CORRUPT, "the front's meta: field %zu can't be read", i / 2 + 1);
         }
     }
-    if (version != FRONT_LAYOUT) {
+    if (version < 1 || version > FRONT_LAYOUT) {
         *out = (struct front_meta){.present = false};
         return err_set(err, version > FRONT_LAYOUT ? ERR_VERSION : ERR_CORRUPT,
                        "what stands in the front has layout %" PRIu64 ", this version reads %d", version, FRONT_LAYOUT);
@@ -229,6 +229,39 @@ static int by_month(const void *a, const void *b)
     return (x->month > y->month) - (x->month < y->month);
 }
 
+static enum store_kind kind_of(const struct reply *member)
+{
+    return (uint8_t)member->text.data[0] == STORE_PLAY ? STORE_PLAY : STORE_DELIVERY;
+}
+
+/* Of a delivery: where its item begins. */
+static size_t item_at(const struct reply *member)
+{
+    return (uint8_t)member->text.data[0] == FRONT_SENT ? FRONT_SENT_BYTES : FRONT_EVENT_BYTES;
+}
+
+static bool member_good(const struct reply *member)
+{
+    const size_t len = member->text.len;
+    if (len < FRONT_EVENT_BYTES) {
+        return false;
+    }
+    const int kind = (uint8_t)member->text.data[0];
+    const bool sent = len > item_at(member) && len - item_at(member) <= 255;
+    return kind == FRONT_SENT
+               ? sent
+               : month_good(get_little(member->text.data + 1 + FRONT_HASH_BYTES, 4)) &&
+                     ((kind == STORE_PLAY && len == FRONT_EVENT_BYTES) || (kind == STORE_DELIVERY && sent));
+}
+
+/* What layout 1 knows of it is the month. */
+static int64_t sent_ms(const struct reply *member)
+{
+    const char *at = member->text.data + 1 + FRONT_HASH_BYTES;
+    return (uint8_t)member->text.data[0] == FRONT_SENT ? (int64_t)get_little(at, 8)
+                                                       : month_start_ms((int)get_little(at, 4));
+}
+
 static bool events_good(const struct reply *events)
 {
     bool good = events->kind == REPLY_ARRAY && events->n % 2 == 0;
@@ -236,12 +269,7 @@ static bool events_good(const struct reply *events)
     for (size_t i = 0; good && i < events->n; i += 2) {
         const struct reply *member = &events->items[i], *score = &events->items[i + 1];
         uint64_t seq;
-        size_t len = member->text.len;
-        good = is_text(member) && is_text(score) && read_seq(score->text, &seq) && seq >= before &&
-               len >= FRONT_EVENT_BYTES && month_good(get_little(member->text.data + 1 + FRONT_HASH_BYTES, 4));
-        int kind = good ? (uint8_t)member->text.data[0] : 0;
-        good = (kind == STORE_PLAY && len == FRONT_EVENT_BYTES) ||
-               (kind == STORE_DELIVERY && len > FRONT_EVENT_BYTES && len <= (size_t)FRONT_EVENT_MAX);
+        good = is_text(member) && is_text(score) && read_seq(score->text, &seq) && seq >= before && member_good(member);
         before = good ? seq : 0;
     }
     return good;
@@ -292,11 +320,6 @@ int front_user_read(const struct reply *state, const struct reply *events, struc
 }
 
 /* --- as a question sees it --- */
-
-static enum store_kind kind_of(const struct reply *member)
-{
-    return (enum store_kind)(uint8_t)member->text.data[0];
-}
 
 static size_t count_plays(const struct front_user *u)
 {
@@ -355,14 +378,14 @@ static int read_all_deliveries(const struct front_user *u, uint64_t seed, size_t
     for (size_t i = 0; i < u->n_events; i++) {
         const struct reply *member = &u->events[2 * i];
         if (kind_of(member) == STORE_DELIVERY) {
-            struct slice item = slice_of(member->text.data + FRONT_EVENT_BYTES, member->text.len - FRONT_EVENT_BYTES);
+            struct slice item = slice_of(member->text.data + item_at(member), member->text.len - item_at(member));
             const char *copy = arena_copy(arena, item.data, item.len);
             uint64_t seq = 0;
             if (copy == NULL) {
                 return out_of_memory(err);
             }
             read_seq(u->events[2 * i + 1].text, &seq);
-            out->list[out->n++] = (struct store_delivery){.id = seq,
+            out->list[out->n++] = (struct store_delivery){.stamp = delivered_stamp(sent_ms(member), seq),
                                                           .hash = get_little(member->text.data + 1, FRONT_HASH_BYTES),
                                                           .item = slice_of(copy, item.len)};
         }

@@ -37,10 +37,11 @@ static const char begin_text[] =
     "and (tonumber(was[3] or '0') or 0) > tonumber(ARGV[7]) then return {'FENCED', was[3]} end "
     "if ARGV[9] then "
     "redis.call('DEL', KEYS[1]) "
-    "redis.call('HSET', KEYS[1], 'v', '1', 'full', '0', 'clear', '1', 'to', ARGV[9], 'at', ARGV[10], "
+    "redis.call('HSET', KEYS[1], 'full', '0', 'clear', '1', 'to', ARGV[9], 'at', ARGV[10], "
     "'walk', '-9223372036854775808') "
     "end "
-    "redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'seed', ARGV[3], 'node', ARGV[4], 'run', ARGV[5], 'ev', ARGV[6], "
+    "redis.call('HSET', KEYS[1], 'v', '2', 'epoch', ARGV[2], 'seed', ARGV[3], 'node', ARGV[4], 'run', ARGV[5], 'ev', "
+    "ARGV[6], "
     "'term', ARGV[7]) "
     "return {'OK'}";
 

@@ -100,9 +100,10 @@ static void add_event(struct front *f, struct batch *b, const struct feed_event 
 {
     uint8_t member[FRONT_EVENT_MAX];
     size_t len = 0;
-    if (e->kind == FEED_PLAY || e->kind == FEED_DELIVERY) {
-        len = front_event_write((enum store_kind)e->kind, hash_id(f->dedup->seed, e->item), month_of_ms(e->at_ms),
-                                e->item, member);
+    if (e->kind == FEED_PLAY) {
+        len = front_play_write(hash_id(f->dedup->seed, e->item), month_of_ms(e->at_ms), member);
+    } else if (e->kind == FEED_DELIVERY) {
+        len = front_sent_write(hash_id(f->dedup->seed, e->item), e->at_ms, e->item, member);
     }
     add_word(b, slice_str(kind_word(e->kind)));
     add_number(b, e->seq);

@@ -247,9 +247,12 @@ static int apply_user(struct apply *a, const struct feed_event *e, struct err *e
 {
     struct follower *f = a->f;
     const struct reply *reply;
-    const struct slice words[] = {slice_str("REPLICA"), slice_str("USER"), e->user};
+    char protocol[16];
+    snprintf(protocol, sizeof protocol, "%" PRId64, f->protocol);
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("USER"), e->user, slice_str(protocol)};
+    const size_t n = f->protocol >= REPLICA_TIMES ? 4 : 3; /* an older one knows three */
     int rc = f->users == NULL ? follower_open(f, 0, &f->users, err) : 0;
-    if (rc < 0 || (rc = client_queue(f->users, words, 3, err)) < 0 || (rc = client_read(f->users, &reply, err)) < 0) {
+    if (rc < 0 || (rc = client_queue(f->users, words, n, err)) < 0 || (rc = client_read(f->users, &reply, err)) < 0) {
         return rc;
     }
     if (reply->kind == REPLY_ERROR) {

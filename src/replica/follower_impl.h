@@ -37,6 +37,7 @@ struct follower {
     struct store_reader *reader;
     struct arena arena;
     char address[NODE_ADDRESS_TEXT];
+    int64_t protocol;              /* of who is followed, as was agreed */
     struct client *client, *users; /* for fetches, and for users between them */
     struct feed_cursor cursor;     /* where it is: durable here */
     uint64_t primary_run, term;

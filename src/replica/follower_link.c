@@ -328,6 +328,7 @@ int follower_connect(struct follower *f, struct err *err)
     if ((rc = find_cursor(f, &hello, err)) < 0) {
         return rc;
     }
+    f->protocol = hello.protocol;
     if ((rc = follower_compare_pools(f, hello.protocol, err)) < 0) {
         return rc;
     }

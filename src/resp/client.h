@@ -69,7 +69,8 @@ struct resp_client {
     write_fn *late_write; /* what writes its outcome, */
     size_t late_items;    /* and where its items begin and its texts are, among the arguments; 0: there are none */
     size_t late_texts[FIELDS_TEXTS];
-    uint64_t ask_to; /* of REPLICA ASK: the primary's event that this node has, as of before the question */
+    int64_t replica_protocol; /* of REPLICA HELLO; 0: none was said */
+    uint64_t ask_to;          /* of REPLICA ASK: the primary's event that this node has, as of before the question */
     unsigned pending;
     size_t pending_bytes;
 

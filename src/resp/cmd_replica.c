@@ -111,7 +111,8 @@ enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, 
     feeder_tell_address(r->feeder, node, address,
                         now.role == NODE_PRIMARY && (uint64_t)term <= now.term ? now.term : 0);
     changer_look(r->changer);
-    write_hello(s, r, protocol < r->protocol ? protocol : r->protocol);
+    s->replica_protocol = protocol < r->protocol ? protocol : r->protocol;
+    write_hello(s, r, s->replica_protocol);
     return OUTCOME_ANSWERED;
 }
 

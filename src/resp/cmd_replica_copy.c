@@ -7,6 +7,7 @@
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/deferred.h"
+#include "store/codec/user_snapshot.h"
 #include "store/positions.h"
 
 struct page_deferred {
@@ -64,6 +65,21 @@ static enum outcome refuse_number(struct resp_client *s, const char *what, struc
 
 /* --- users --- */
 
+/* As who asks can read it. */
+static void write_user(struct resp_client *s, struct slice bytes)
+{
+    struct buf old = {0};
+    struct err err;
+    if (s->replica_protocol >= REPLICA_TIMES) {
+        write_bulk(&s->writer, bytes);
+    } else if (user_snapshot_without_times(&bytes, &old, &err) == 0) {
+        write_bulk(&s->writer, bytes);
+    } else {
+        resp_client_write_err(s, &err);
+    }
+    buf_free(&old);
+}
+
 static void answer_users(struct deferred *deferred, struct resp_client *s)
 {
     const struct page *page = read_page(deferred, s);
@@ -78,7 +94,7 @@ static void answer_users(struct deferred *deferred, struct resp_client *s)
     }
     for (size_t i = 0, from = 0, end; i < page->users.n; i++, from = end) {
         memcpy(&end, page->users.ends.data + i * sizeof end, sizeof end);
-        write_bulk(&s->writer, slice_of(page->bytes.data + from, end - from));
+        write_user(s, slice_of(page->bytes.data + from, end - from));
     }
 }
 
@@ -100,7 +116,7 @@ static void answer_user(struct deferred *deferred, struct resp_client *s)
 {
     const struct page *page = read_page(deferred, s);
     if (page != NULL && page->n == 1) {
-        write_bulk(&s->writer, buf_slice(&page->bytes));
+        write_user(s, buf_slice(&page->bytes));
     } else if (page != NULL) {
         write_null(&s->writer);
     }
@@ -108,11 +124,18 @@ static void answer_user(struct deferred *deferred, struct resp_client *s)
 
 enum outcome cmd_replica_user(struct resp_client *s, const struct slice *args, size_t n)
 {
-    (void)n;
     struct err err;
+    int64_t protocol = s->replica_protocol;
+    if (n > 4) {
+        return resp_client_refuse(s, "ERR expected REPLICA USER user [protocol]");
+    }
     if (dedup_check_id("user", 0, args[2], &err) < 0) {
         return resp_client_refuse_err(s, &err);
     }
+    if (n == 4 && !arg_int(args[3], &protocol)) {
+        return refuse_number(s, "a protocol is a whole number", args[3]);
+    }
+    s->replica_protocol = protocol;
     const struct page page = {.kind = PAGE_USER};
     return start(s, &page, args[2], answer_user);
 }

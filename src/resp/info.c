@@ -24,6 +24,7 @@
 #include "resp/args.h"
 #include "resp/command.h"
 #include "store/admin.h"
+#include "store/codec/user_snapshot.h"
 #include "store/ring.h"
 #include "store/stats.h"
 
@@ -118,7 +119,8 @@ static void add_persistence(struct buf *out, const struct resp_client *s)
         buf_addf(out, "writes_refused:%d\r\n", refused);
         info_add_text(out, "writes_refused_cause", cause.text);
         buf_addf(out, "aof_enabled:1\r\naof_last_write_status:%s\r\n", refused ? "err" : "ok");
-        buf_addf(out, "seed_fingerprint:%08" PRIx32 "\r\n", hash_seed_fingerprint(dedup->seed));
+        buf_addf(out, "seed_fingerprint:%08" PRIx32 "\r\nparcel_version:%d\r\n", hash_seed_fingerprint(dedup->seed),
+                 USER_SNAPSHOT_VERSION);
     }
 }
 

@@ -20,7 +20,7 @@ struct store_bulk_ops {
     int (*begin)(struct store *s, bool serving, struct err *err);
     /* What is not newer than a forget of its user or item is passed over, and counted. */
     int (*add)(struct store *s, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err);
-    /* rank: 1 is the oldest; at most STORE_RANK_MAX. Below the id of everything that is delivered here. */
+    /* rank: 1 is the oldest; at most STORE_RANK_MAX. It orders those of one time. */
     int (*deliver)(struct store *s, int64_t at_ms, int64_t key, struct slice user, struct slice item,
                    uint64_t item_hash, uint64_t rank, struct err *err);
     size_t (*bytes)(struct store *s); /* added and not handed over */

@@ -108,7 +108,7 @@ struct store_forget {
     int first_month;   /* of the window: an item counts as seen when it is seen from here on */
     int64_t answer;    /* user: 1 if known, else 0; items: how many were seen and no longer are */
     uint64_t before;   /* the store's own: rows with lower ids are older than the forget; */
-    uint64_t cut;      /* items: the user's deliveries with lower ids are beyond the last delivered_max, and go too; */
+    uint64_t cut;      /* items: the user's deliveries of lower stamps are beyond the last delivered_max, and go too; */
     uint64_t id;       /* its place in their sequence; */
     uint64_t seq;      /* once durable, as that of a batch */
     int64_t at_ms;     /* and its time */
@@ -155,10 +155,14 @@ struct store_play {
     int32_t month;
 };
 
+/* An item that was sent, and when: store/user/deliveries.h. */
 struct store_delivery {
-    uint64_t id; /* staging id: higher is later */
+    uint64_t stamp; /* delivered_stamp(): higher is later */
     uint64_t hash;
     struct slice item;
+    uint64_t group; /* its hash; 0: none */
+    uint32_t which; /* of a united list: how many other items came before this one's newest, */
+    uint32_t nth;   /* and how many newer times of this item; 0: it is the newest */
 };
 
 /* A user as a question sees it. All of it lives in the reader until its next load, scan or rest. */
@@ -168,9 +172,9 @@ struct store_view {
     size_t n_months;
     const struct store_play *plays; /* staged, months >= first_month, in any order; repeats possible */
     size_t n_plays;
-    const struct store_delivery *deliveries; /* the last delivered_max distinct ones, newest first */
-    size_t n_deliveries;
-    const uint64_t *exceptions; /* hashes un-seen by FORGET user item */
+    const struct store_delivery *deliveries; /* united: the last delivered_max distinct items, newest first */
+    size_t n_deliveries;                     /* of an item all the times that count */
+    const uint64_t *exceptions;              /* hashes un-seen by FORGET user item */
     size_t n_exceptions;
     int damaged_months; /* left out because unreadable (on_damage = answer) */
 };

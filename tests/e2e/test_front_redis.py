@@ -109,7 +109,7 @@ def test_switched_on(fronted, disk, redis):  # noqa: F811
     status = wait_in_step(server)
     assert status["redis"] == redis.address and status["cause"] == ""
     meta = redis.meta()
-    assert (meta["v"], meta["full"]) == ("1", "1") and int(meta["epoch"]) == status["epoch"] > 0
+    assert (meta["v"], meta["full"]) == ("2", "1") and int(meta["epoch"]) == status["epoch"] > 0
     assert reconcile(server, 299) == 0
     by_front(server, disk, {"u0": (("a", "a0", "x"), ("x",)), "u1": (("a", "d", "x"), ("x",)),
                             "u2": (("later", "a2", "x"), ("x",)), "u3": (("a", "a3"), ("a",)),

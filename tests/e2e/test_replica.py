@@ -69,8 +69,8 @@ def make_follower(make_server, data, wire, clock, options):
     return server.start()
 
 
-def test_it_is_level_with_a_primary_whose_seqs_went_on_without_an_event(pair, make_server, folder):
-    """As a user does who is loaded, and has nothing within the retention; said once that one was killed."""
+def test_it_is_level_with_a_primary_that_was_killed_after_a_load_of_nothing(pair, make_server, folder):
+    """Of a user who has nothing within the retention."""
     seed = "00112233445566aa"
     primary, replica, wire = pair(clock=START, hash_seed=seed)
     other = make_server(clock=START - 400 * DAY, hash_seed=seed)
@@ -80,7 +80,6 @@ def test_it_is_level_with_a_primary_whose_seqs_went_on_without_an_event(pair, ma
     run("load", folder / "users", "--to", f"127.0.0.1:{primary.port}")
     primary.kill()
     primary.start()
-    assert status(primary)["last"] > status(replica)["follower"]["applied"]
     wire.set(OPEN)
     level(primary, replica)
     primary.kill()
@@ -610,6 +609,32 @@ def test_protocols_one_apart(pair, monkeypatch):
     replica.start()
     until(lambda: status(replica)["follower"]["state"] == b"refused", lambda: status(replica))
     assert "versions one apart work together" in status(replica)["follower"]["problem"].decode()
+
+
+@pytest.mark.parametrize("older", ["replica", "primary"])
+def test_deliveries_one_protocol_apart(pair, make_server, folder, monkeypatch, older):
+    """Who knows no times of deliveries is told of users without them, and what it tells is in order."""
+    seed = "00112233445566aa"
+    primary, replica, _ = pair(clock=START, hash_seed=seed)
+    other = make_server(clock=START - DAY, hash_seed=seed)
+    say(other, "DELIVERED", "loaded", "a", "b", "c")
+    run("export", folder / "users", "--data", other.data, "--test-clock", other.clock)
+    server = replica if older == "replica" else primary
+    assert server.stop() == 0
+    with monkeypatch.context() as patch:
+        patch.setenv("UNSEEN_TEST_PROTOCOL", "3")
+        server.start()
+    say(primary, "DELIVERED", "u", "a", "b")
+    say(primary, "DELIVERED", "u", "c", "a")
+    say(primary, "RING", "FLUSH")
+    run("load", folder / "users", "--to", f"127.0.0.1:{primary.port}")  # the replica asks for the user
+    say(primary, "DELIVERED", "loaded", "d", "e")
+    level(primary, replica)
+    addresses = ("--from", f"127.0.0.1:{primary.port}", "--to", f"127.0.0.1:{replica.port}")
+    assert "users are the same" in run("replica", "--verify", *addresses).stdout.decode()
+    for node in (primary, replica):
+        assert say(node, "UNSEEN", "u", "a", "b", "c", "d") == [b"d"]
+        assert say(node, "UNSEEN", "loaded", "a", "b", "c", "d", "e", "f") == [b"f"]
 
 
 def test_verify_names_who_differs(make_server):

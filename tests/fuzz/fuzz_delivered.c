@@ -13,16 +13,21 @@
 #include "fuzz.h"
 #include "store/user/deliveries.h"
 
-enum { SEED = 7, CHECKSUM = 4, LARGEST = DELIVERED_MAX * 266 + 10 };
+enum {
+    SEED = 7,
+    CHECKSUM = 4,
+    ENTRIES = DELIVERED_MAX * DELIVERED_TIMES,
+    LARGEST = DELIVERED_MAX * 256 + ENTRIES * 48 + 30
+};
 
 static struct delivered_codec codec;
 
 static void check_list(const struct delivered *d)
 {
     const struct store_delivery *list = d->list;
-    CHECK(d->n <= DELIVERED_MAX);
+    CHECK(delivered_items(list, d->n) <= DELIVERED_MAX && d->n <= DELIVERED_MAX * DELIVERED_TIMES);
     for (size_t i = 0; i < d->n; i++) {
-        CHECK(i == 0 || list[i].id <= list[i - 1].id);
+        CHECK(i == 0 || list[i].stamp <= list[i - 1].stamp);
         CHECK(list[i].item.len >= 1 && list[i].item.len <= 255);
         CHECK(list[i].hash == hash_id(SEED, list[i].item));
     }
@@ -35,14 +40,14 @@ static void check_rewrite(struct delivered *d, struct arena *arena)
     struct delivered again;
     const size_t n = d->n;
     delivered_unite(d, 100);
-    CHECK(d->n <= 100 && d->n <= n && (d->n > 0) == (n > 0));
+    CHECK(delivered_items(d->list, d->n) <= 100 && d->n <= n && (d->n > 0) == (n > 0));
     check_list(d);
     CHECK(delivered_pack(&codec, d, &blob) == 0);
     CHECK(delivered_unpack(&codec, blob.data, blob.len, SEED, arena, &again, NULL) == 0);
     CHECK(again.n == d->n);
     for (size_t i = 0; i < d->n; i++) {
         const struct store_delivery *a = &again.list[i], *b = &d->list[i];
-        CHECK(a->id == b->id && a->hash == b->hash && slice_eq(a->item, b->item) && delivered_has(d, a));
+        CHECK(a->stamp == b->stamp && a->hash == b->hash && slice_eq(a->item, b->item) && delivered_has(d, a));
     }
     buf_free(&blob);
 }
@@ -54,7 +59,7 @@ static void try_blob(const uint8_t *data, size_t size)
     struct err err = {0};
     int rc = delivered_unpack(&codec, data, size, SEED, &arena, &d, &err);
     CHECK(rc == 0 || rc == ERR_CORRUPT);
-    CHECK(arena.bytes <= LARGEST + DELIVERED_MAX * sizeof *d.list + 2 * 1024 * 1024);
+    CHECK(arena.bytes <= LARGEST + ENTRIES * sizeof *d.list + 2 * 1024 * 1024);
     if (rc == 0) {
         check_list(&d);
         check_rewrite(&d, &arena);

@@ -24,9 +24,9 @@ static void check_view(const struct store_view *v)
     for (size_t i = 0; i < v->n_plays; i++) {
         CHECK(v->plays[i].month >= 0 && v->plays[i].month <= USER_SNAPSHOT_MONTH_MAX);
     }
-    CHECK(v->n_deliveries <= 100);
+    CHECK(delivered_items(v->deliveries, v->n_deliveries) <= 100);
     for (size_t i = 0; i < v->n_deliveries; i++) {
-        CHECK(i == 0 || v->deliveries[i].id <= v->deliveries[i - 1].id);
+        CHECK(i == 0 || v->deliveries[i].stamp <= v->deliveries[i - 1].stamp);
         CHECK(v->deliveries[i].item.len >= 1 && v->deliveries[i].item.len <= HASH_ID_MAX);
     }
 }

@@ -4,6 +4,7 @@ tests_lib_libtest_a_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_lib_libtest_a_SOURCES = \
 	tests/lib/grown.c \
 	tests/lib/grown.h \
+	tests/lib/sent_list.h \
 	tests/lib/load_wait.c \
 	tests/lib/load_wait.h \
 	tests/lib/memory_pool.c \

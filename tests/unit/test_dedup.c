@@ -343,7 +343,7 @@ static void test_each_source_hides(void **state)
 {
     (void)state;
     fake.plays[fake.n_plays++] = (struct store_play){item(1), month_make(2026, 11)};
-    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.id = 9, .hash = item(2)};
+    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.stamp = 9, .hash = item(2)};
     add_month(month_make(2026, 11), 10, 20, FILTER_LIVE_M);
     struct store_month *sealed = add_month(month_make(2026, 9), 20, 30, 1 << 20);
     uint32_t late = filter_position(item(30), FILTER_LIVE_M);
@@ -426,7 +426,7 @@ static void test_why_order_and_error(void **state)
     struct store_month *sealed = add_month(month_make(2026, 9), 0, 10, 1 << 20);
     uint32_t late = filter_position(item(77), FILTER_LIVE_M);
     assert_int_equal(filter_add(&sealed->filter, &late, 1, 0, &arena), 0);
-    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.id = 9, .hash = item(5)};
+    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.stamp = 9, .hash = item(5)};
     fake.plays[fake.n_plays++] = (struct store_play){item(5), month_make(2026, 9)};
     fake.plays[fake.n_plays++] = (struct store_play){item(5), month_make(2026, 11)};
     fake.plays[fake.n_plays++] = (struct store_play){item(5), month_make(2026, 10)};
@@ -606,7 +606,7 @@ static void test_recent_and_a_second_tier(void **state)
 {
     (void)state;
     fake.plays[fake.n_plays++] = (struct store_play){item(1), month_make(2026, 11)};
-    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.id = 9, .hash = item(2)};
+    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.stamp = 9, .hash = item(2)};
     add_month(month_make(2026, 11), 10, 20, FILTER_LIVE_M);
     uint64_t hashes[11], left = 0;
     uint8_t unseen[2] = {0}, tier[2] = {0xef, 0xff}; /* it has 3, and bits behind the last one are anything */

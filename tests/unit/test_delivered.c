@@ -19,6 +19,7 @@
 #include "store/user/deliveries.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
+#include "tests/lib/sent_list.h"
 
 enum { SEED = 42 };
 
@@ -31,6 +32,7 @@ static size_t unite(struct store_delivery *list, size_t n, size_t max)
     return d.n;
 }
 
+/* The list is united, but for what must be refused. */
 static int pack(struct delivered_codec *by, struct store_delivery *list, size_t n, struct buf *out)
 {
     return delivered_pack(by, &(struct delivered){.list = list, .n = n}, out);
@@ -48,9 +50,10 @@ static int unpack(struct delivered_codec *by, const void *blob, size_t len, uint
 
 /* --- the rule --- */
 
+/* Its time is so many ms. */
 static struct store_delivery delivery(uint64_t id, const char *item)
 {
-    return (struct store_delivery){id, hash_id(SEED, slice_str(item)), slice_str(item)};
+    return (struct store_delivery)SENT((int64_t)id, hash_id(SEED, slice_str(item)), slice_str(item));
 }
 
 static void check_last(const struct store_delivery *list, size_t n, size_t max, const char *expected)
@@ -62,7 +65,7 @@ static void check_last(const struct store_delivery *list, size_t n, size_t max, 
     for (size_t i = 0; i < left; i++) {
         size_t at = strlen(got);
         snprintf(got + at, sizeof got - at, "%s%.*s%u", i > 0 ? " " : "", (int)copy[i].item.len, copy[i].item.data,
-                 (unsigned)copy[i].id);
+                 (unsigned)delivered_ms(copy[i].stamp));
     }
     assert_string_equal(got, expected);
 }
@@ -72,13 +75,14 @@ static void test_last(void **state)
     (void)state;
     const struct store_delivery list[] = {delivery(3, "a"), delivery(9, "b"), delivery(5, "c"), delivery(7, "a"),
                                           delivery(1, "d"), delivery(9, "b"), delivery(2, "b")};
-    check_last(list, 7, 100, "b9 a7 c5 d1");
-    check_last(list, 7, 4, "b9 a7 c5 d1");
-    check_last(list, 7, 3, "b9 a7 c5");
+    check_last(list, 7, 100, "b9 a7 c5 a3 b2 d1");
+    check_last(list, 7, 4, "b9 a7 c5 a3 b2 d1");
+    check_last(list, 7, 3, "b9 a7 c5"); /* the last item that counts ends it */
     check_last(list, 7, 1, "b9");
     check_last(list, 7, 0, "");
     check_last(list, 1, 100, "a3");
-    check_last(list, 4, 100, "b9 a7 c5");
+    check_last(list, 4, 100, "b9 a7 c5 a3");
+    check_last(list, 4, 2, "b9 a7");
     check_last(list, 0, 100, "");
     assert_int_equal(unite(NULL, 0, 100), 0);
 
@@ -87,43 +91,47 @@ static void test_last(void **state)
     for (size_t i = 0; i < 4; i++) {
         same[i].hash = 5;
     }
-    check_last(same, 4, 100, "x4 xx3 y2");
+    check_last(same, 4, 100, "x4 xx3 y2 x1");
 }
 
-/* The union of both, as "a7 b5"; and the same when theirs come once more. */
-static void check_rank(const struct store_delivery *ours, size_t n_ours, const struct store_delivery *theirs,
-                       size_t n_theirs, size_t max, const char *expected)
-{
-    struct delivered all = {0}, came = {0};
-    assert_int_equal(delivered_add(&all, ours, n_ours), 0);
-    for (int times = 0; times < 2; times++) {
-        came.n = 0;
-        assert_int_equal(delivered_add(&came, theirs, n_theirs), 0);
-        delivered_rank(&all, &came);
-        assert_int_equal(delivered_add(&all, came.list, came.n), 0);
-        check_last(all.list, all.n, max, expected);
-        delivered_unite(&all, max);
-    }
-    delivered_free(&all);
-    delivered_free(&came);
-}
-
-static void test_rank(void **state)
+/* Of one time the higher sub is later, then the higher hash; of twice one delivery the later stays. */
+static void test_one_time(void **state)
 {
     (void)state;
-    const struct store_delivery ours[] = {delivery(90, "a"), delivery(50, "b"), delivery(20, "c")};
-    const struct store_delivery theirs[] = {delivery(7000, "x"), delivery(6000, "a"), delivery(5, "y"),
-                                            delivery(4, "z"), delivery(3, "w")};
-    const struct store_delivery batch[] = {delivery(9, "x"), delivery(9, "y"), delivery(8, "z")};
-    check_rank(ours, 3, theirs, 1, 100, "a90 x90 b50 c20");
-    check_rank(ours, 3, theirs, 5, 100, "a90 x90 b50 c20 y20 z19 w18"); /* a has a higher id here */
-    check_rank(ours, 3, theirs + 2, 3, 100, "a90 y90 b50 z50 w20 c20"); /* of one rank: by hash */
-    check_rank(ours, 3, theirs + 2, 3, 5, "a90 y90 b50 z50 w20");
-    check_rank(ours, 3, theirs + 2, 3, 3, "a90 y90 b50");
-    check_rank(ours, 3, batch, 3, 100, "a90 x90 y90 b50 z50 c20"); /* sent together */
-    check_rank(NULL, 0, theirs, 3, 100, "x3 a2 y1");
-    check_rank(ours, 3, NULL, 0, 100, "a90 b50 c20");
-    check_rank(ours, 1, theirs + 1, 3, 100, "a90 y89 z88"); /* the same item has rank 1 in both */
+    struct store_delivery list[] = {delivery(5, "a"), delivery(5, "b"), delivery(5, "a"),
+                                    delivery(5, "c"), delivery(4, "c"), delivery(5, "b")};
+    list[0].stamp = delivered_stamp(5, 1);
+    list[1].stamp = delivered_stamp(5, 3);
+    list[1].group = 1;
+    list[2].stamp = delivered_stamp(5, 2);
+    list[2].group = 8;
+    list[5].stamp = delivered_stamp(5, 3);
+    list[5].group = 2; /* the larger one */
+    size_t n = unite(list, 6, 100);
+    assert_int_equal(n, 4);
+    assert_true(slice_eq(list[0].item, slice_str("b")) && list[0].group == 2 && list[0].nth == 0 && list[0].which == 0);
+    assert_true(slice_eq(list[1].item, slice_str("a")) && list[1].group == 8 && list[1].nth == 0 && list[1].which == 1);
+    assert_true(slice_eq(list[2].item, slice_str("c")) && list[2].nth == 0 && list[2].which == 2);
+    assert_true(slice_eq(list[3].item, slice_str("c")) && list[3].nth == 1 && list[3].which == 2);
+    assert_int_equal(delivered_items(list, n), 3);
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    struct store_delivery list[40];
+    for (size_t i = 0; i < 40; i++) {
+        list[i] = delivery(40 - i, i % 2 == 0 ? "a" : "b");
+    }
+    size_t n = unite(list, 40, 100);
+    assert_int_equal(n, 2 * DELIVERED_TIMES);
+    assert_int_equal(delivered_ms(list[n - 1].stamp), 40 - 2 * DELIVERED_TIMES + 1);
+    assert_int_equal(list[n - 1].nth, DELIVERED_TIMES - 1);
+
+    assert_int_equal(delivered_stamp(-5, 3), 3);
+    assert_int_equal(delivered_ms(delivered_stamp(1764338400000, UINT64_MAX)), 1764338400000);
+    assert_int_equal(delivered_sub(delivered_stamp(1, (1 << 20) + 5)), 5);
+    assert_true(delivered_stamp(INT64_MAX, UINT64_MAX) == INT64_MAX);
 }
 
 static struct store_delivery *many(size_t n, size_t distinct, uint64_t *random, char (*items)[16])
@@ -134,34 +142,45 @@ static struct store_delivery *many(size_t n, size_t distinct, uint64_t *random, 
         uint64_t number = random_below(random, distinct);
         size_t len = (size_t)snprintf(items[i], 16, "i%u", (unsigned)number);
         struct slice item = slice_of(items[i], len);
-        list[i] = (struct store_delivery){random_below(random, 3 * n + 1), hash_id(SEED, item), item};
+        list[i] = (struct store_delivery)SENT((int64_t)random_below(random, 3 * n + 1), hash_id(SEED, item), item);
+        list[i].stamp += random_below(random, 3);
     }
     return list;
 }
 
-/* The rule said plainly: again and again the newest whose item isn't there yet. */
+static bool is_later(const struct store_delivery *a, const struct store_delivery *b)
+{
+    return a->stamp != b->stamp ? a->stamp > b->stamp : a->hash > b->hash;
+}
+
+/* The rule said plainly: again and again the newest that isn't there yet and has not enough newer times, until the last
+ * item that counts. */
 static size_t plain_last(const struct store_delivery *list, size_t n, size_t max, struct store_delivery *out)
 {
-    size_t left = 0;
+    size_t left = 0, items = 0;
     bool *taken = calloc(n + 1, sizeof *taken);
     for (;;) {
         size_t best = n;
         for (size_t i = 0; i < n; i++) {
-            if (!taken[i] && (best == n || list[i].id > list[best].id)) {
+            if (!taken[i] && (best == n || is_later(&list[i], &list[best]))) {
                 best = i;
             }
         }
-        if (best == n || left == max) {
+        if (best == n || items == max) {
             free(taken);
             return left;
         }
         taken[best] = true;
+        size_t times = 0;
         bool there = false;
         for (size_t i = 0; i < left; i++) {
-            there |= slice_eq(out[i].item, list[best].item);
+            bool same = slice_eq(out[i].item, list[best].item);
+            times += same;
+            there = there || (same && delivered_ms(out[i].stamp) == delivered_ms(list[best].stamp));
         }
-        if (!there) {
+        if (!there && times < DELIVERED_TIMES) {
             out[left++] = list[best];
+            items += times == 0;
         }
     }
 }
@@ -169,7 +188,7 @@ static size_t plain_last(const struct store_delivery *list, size_t n, size_t max
 static int newest_first(const void *a, const void *b)
 {
     const struct store_delivery *x = a, *y = b;
-    return x->id != y->id ? (x->id < y->id) - (x->id > y->id) : (x->hash < y->hash) - (x->hash > y->hash);
+    return is_later(x, y) ? -1 : is_later(y, x);
 }
 
 static void test_last_against_plain(void **state)
@@ -180,22 +199,18 @@ static void test_last_against_plain(void **state)
     for (size_t round = 0; round < 2000; round++) {
         size_t n = random_below(&random, round % 100 == 0 ? 400 : 40);
         struct store_delivery *list = many(n, 1 + random_below(&random, 60), &random, items);
-        /* Ids are unique but for the same delivery, stored and still staged. */
-        for (size_t i = 0; i < n; i++) {
-            list[i].id = list[i].id * n + i;
-            if (i > 0 && i % 7 == 0) {
-                list[i] = list[i - 1];
-            }
+        for (size_t i = 7; i < n; i += 7) { /* the same delivery, stored and still staged */
+            list[i] = list[i - 1];
         }
         if (round % 3 == 0 && n > 0) {
             qsort(list, n, sizeof *list, newest_first);
         }
         size_t max = random_below(&random, 50);
-        struct store_delivery expected[50];
+        struct store_delivery expected[400];
         size_t left = plain_last(list, n, max, expected);
         assert_int_equal(unite(list, n, max), left);
         for (size_t i = 0; i < left; i++) {
-            assert_int_equal(list[i].id, expected[i].id);
+            assert_int_equal(list[i].stamp, expected[i].stamp);
             assert_true(slice_eq(list[i].item, expected[i].item));
         }
         free(list);
@@ -211,27 +226,28 @@ static void test_last_large(void **state)
     char(*items)[16] = calloc(N, sizeof *items);
     struct store_delivery *list = many(N, 30000, &random, items);
     for (size_t i = 0; i < N; i++) {
-        list[i].id = i * 7919 % N;
+        list[i].stamp = delivered_stamp((int64_t)(i * 7919 % N), 0);
     }
-    assert_int_equal(unite(list, N, SIZE_MAX), DELIVERED_MAX);
-    for (size_t i = 1; i < DELIVERED_MAX; i++) {
-        assert_true(list[i].id < list[i - 1].id);
+    size_t left = unite(list, N, SIZE_MAX);
+    assert_int_equal(delivered_items(list, left), DELIVERED_MAX);
+    for (size_t i = 1; i < left; i++) {
+        assert_true(list[i].stamp < list[i - 1].stamp);
     }
     free(list);
     list = many(N, 1, &random, items);
     uint64_t newest = 0;
     for (size_t i = 0; i < N; i++) {
-        newest = list[i].id > newest ? list[i].id : newest;
+        newest = list[i].stamp > newest ? list[i].stamp : newest;
     }
-    assert_int_equal(unite(list, N, 100), 1);
-    assert_int_equal(list[0].id, newest);
+    assert_int_equal(unite(list, N, 100), DELIVERED_TIMES);
+    assert_int_equal(list[0].stamp, newest);
     free(list);
     free(items);
 }
 
 /* --- the laws --- */
 
-enum { DRAWN = 40 };
+enum { DRAWN = 90 };
 
 struct drawn {
     struct store_delivery list[DRAWN];
@@ -242,11 +258,13 @@ struct drawn {
 static void draw(struct drawn *d, uint64_t *random)
 {
     static char names[12][4];
-    d->n = random_below(random, DRAWN + 1);
+    d->n = random_below(random, 41);
     for (size_t i = 0; i < d->n; i++) {
         size_t number = random_below(random, 12);
         snprintf(names[number], sizeof names[number], "i%u", (unsigned)number);
         d->list[i] = delivery(random_below(random, 60), names[number]);
+        d->list[i].stamp += random_below(random, 3);
+        d->list[i].group = random_below(random, 3);
     }
 }
 
@@ -272,7 +290,10 @@ static void same(const struct delivered *a, const struct delivered *b)
 {
     assert_int_equal(a->n, b->n);
     for (size_t i = 0; i < a->n; i++) {
-        assert_int_equal(a->list[i].id, b->list[i].id);
+        assert_int_equal(a->list[i].stamp, b->list[i].stamp);
+        assert_int_equal(a->list[i].group, b->list[i].group);
+        assert_int_equal(a->list[i].which, b->list[i].which);
+        assert_int_equal(a->list[i].nth, b->list[i].nth);
         assert_true(slice_eq(a->list[i].item, b->list[i].item));
     }
 }
@@ -318,8 +339,9 @@ static void test_unsee(void **state)
         struct slice items[3];
         uint64_t hashes[3];
         char names[3][4];
-        struct delivered_unseen what = {hashes, round % 2 == 0 ? items : NULL, random_below(&random, 4),
-                                        random_below(&random, 3) == 0 ? random_below(&random, 60) : 0};
+        struct delivered_unseen what = {
+            hashes, round % 2 == 0 ? items : NULL, random_below(&random, 4),
+            random_below(&random, 3) == 0 ? delivered_stamp((int64_t)random_below(&random, 60), 1) : 0};
         for (size_t i = 0; i < what.n; i++) {
             snprintf(names[i], sizeof names[i], "i%u", (unsigned)random_below(&random, 12));
             items[i] = slice_str(names[i]);
@@ -331,7 +353,7 @@ static void test_unsee(void **state)
         const size_t before = x.n, went = delivered_unsee(&x, &what);
         assert_int_equal(went, before - x.n);
         for (size_t i = 0; i < x.n; i++) {
-            assert_true(x.list[i].id >= what.cut);
+            assert_true(x.list[i].stamp >= what.cut);
             for (size_t j = 0; j < what.n; j++) {
                 assert_true(x.list[i].hash != hashes[j]);
             }
@@ -371,7 +393,8 @@ static void test_has(void **state)
         for (size_t i = 0; i < b.n; i++) {
             bool there = false;
             for (size_t j = 0; j < x.n; j++) {
-                there = there || (x.list[j].id == b.list[i].id && slice_eq(x.list[j].item, b.list[i].item));
+                there = there || (x.list[j].stamp == b.list[i].stamp && x.list[j].group == b.list[i].group &&
+                                  slice_eq(x.list[j].item, b.list[i].item));
             }
             assert_int_equal(delivered_has(&x, &b.list[i]), there);
         }
@@ -396,7 +419,7 @@ static void test_add(void **state)
     assert_int_equal(delivered_add(&d, NULL, 0), 0);
     assert_ptr_equal(d.list, theirs);
     assert_int_equal(delivered_add(&d, &more, 1), 0);
-    assert_true(d.list != theirs && d.n == 3 && d.list[0].id == 2 && d.list[2].id == 3);
+    assert_true(d.list != theirs && d.n == 3 && d.list[0].stamp == theirs[0].stamp && d.list[2].stamp == more.stamp);
     delivered_clear(&d);
     assert_true(d.n == 0 && d.cap >= 3);
     assert_int_equal(delivered_reserve(&d, 100000), 0);
@@ -435,7 +458,8 @@ static size_t round_trip(struct store_delivery *list, size_t n)
     }
     assert_int_equal(n_back, n);
     for (size_t i = 0; i < n; i++) {
-        assert_true(back[i].id == list[i].id && slice_eq(back[i].item, list[i].item));
+        assert_true(back[i].stamp == list[i].stamp && slice_eq(back[i].item, list[i].item));
+        assert_true(back[i].which == list[i].which && back[i].nth == list[i].nth && back[i].group == list[i].group);
         assert_int_equal(back[i].hash, hash_id(SEED, list[i].item));
     }
     size_t len = out.len - 6;
@@ -451,40 +475,102 @@ static void test_round_trip(void **state)
     uint64_t random = 9;
     assert_int_equal(round_trip(NULL, 0), 6);
 
-    /* Any bytes, any length, the largest and the smallest id. */
+    /* Any bytes, any length, the largest and the smallest time. */
     for (size_t i = 0; i < DELIVERED_MAX; i++) {
         for (size_t b = 0; b < sizeof bytes[i]; b++) {
             bytes[i][b] = (char)random_next(&random);
         }
-        list[i] = (struct store_delivery){UINT64_MAX - i * 3, 0, slice_of(bytes[i], 1 + random_below(&random, 255))};
+        list[i] = (struct store_delivery){.stamp = INT64_MAX - i * 300000,
+                                          .item = slice_of(bytes[i], 1 + random_below(&random, 255)),
+                                          .which = (uint32_t)i};
     }
     for (size_t n = 1; n < 300; n++) {
         round_trip(list, n);
     }
     round_trip(list, DELIVERED_MAX);
-    list[1].id = 0;
+    list[1].stamp = 0;
     round_trip(list, 2);
-    list[1].id = list[0].id; /* not expected, but no reason to lose a user's list */
+    list[1].stamp = list[0].stamp;
     round_trip(list, 2);
     for (size_t i = 0; i < DELIVERED_MAX; i++) {
-        list[i] = (struct store_delivery){i < DELIVERED_MAX / 2 ? UINT64_MAX : 0, 0, slice_of(bytes[i], 255)};
+        list[i].stamp = i < DELIVERED_MAX / 2 ? INT64_MAX : 0;
+        list[i].item = slice_of(bytes[i], 255);
     }
-    round_trip(list, DELIVERED_MAX); /* the largest payload but for the ids */
+    round_trip(list, DELIVERED_MAX);
     memset(bytes, 'x', sizeof bytes);
     assert_true(round_trip(list, DELIVERED_MAX) < 1000);
 }
 
-/* Stored bytes of version 1, which every later version must read. */
-static const uint8_t golden[] = {0x20, 2, 0xac, 0x02, 44, 1, 'a', 2, 'b', 'c', 0x21, 0x58, 0x7f, 0x93};
+/* As many of everything as there can be, and drawn ones. */
+static void test_round_trip_times(void **state)
+{
+    (void)state;
+    enum { ALL = DELIVERED_MAX * DELIVERED_TIMES };
+    struct store_delivery *list = calloc(ALL, sizeof *list);
+    char(*items)[16] = calloc(ALL, sizeof *items);
+    uint64_t random = 13;
+    for (size_t i = 0; i < ALL; i++) {
+        struct slice item = slice_of(items[i], (size_t)snprintf(items[i], 16, "i%u", (unsigned)(i % DELIVERED_MAX)));
+        list[i] = (struct store_delivery)SENT((int64_t)(ALL - i) * 1000000, hash_id(SEED, item), item);
+        list[i].stamp += random_below(&random, 1 << 20);
+        list[i].group = random_next(&random);
+    }
+    assert_int_equal(unite(list, ALL, DELIVERED_MAX), ALL - DELIVERED_MAX * (DELIVERED_TIMES - 1));
+    for (size_t i = 0; i < ALL; i++) { /* whole: the cut of the last item is the rule's, not the blob's */
+        list[i].which = (uint32_t)(i % DELIVERED_MAX);
+        list[i].nth = (uint32_t)(i / DELIVERED_MAX);
+    }
+    round_trip(list, ALL);
+    for (int round = 0; round < 500; round++) {
+        struct store_delivery *drawn = many(200, 1 + random_below(&random, 60), &random, items);
+        for (size_t i = 0; i < 200; i++) {
+            drawn[i].group = round % 2 == 0 ? random_below(&random, 4) : 0;
+        }
+        round_trip(drawn, unite(drawn, 200, 1 + random_below(&random, 60)));
+        free(drawn);
+    }
+    free(items);
+    free(list);
+}
+
+/* Stored bytes, which every later version must read. */
+static const uint8_t golden_1[] = {0x20, 2, 0xac, 0x02, 44, 1, 'a', 2, 'b', 'c', 0x21, 0x58, 0x7f, 0x93};
+static const uint8_t golden_2[] = {0x46, 2, 3, 0xac, 0x02, 0, 44, 5, 1, 7, 0, 0,   2, 1,   0,
+                                   1,    1, 9, 0,    0,    0, 0,  0, 0, 0, 1, 'a', 2, 'b', 'c'};
 
 static void test_golden(void **state)
 {
     (void)state;
-    struct store_delivery list[] = {delivery(300, "a"), delivery(256, "bc")};
+    struct store_delivery *back, list[] = {delivery(300, "a"), delivery(300, "bc"), delivery(256, "a")};
     struct buf out = {0};
-    assert_int_equal(pack(&codec, list, 2, &out), 0);
-    assert_int_equal(out.len, sizeof golden);
-    assert_memory_equal(out.data, golden, sizeof golden);
+    size_t n;
+    struct err err;
+    uint32_t sum = (uint32_t)hash_checksum(golden_2, sizeof golden_2);
+    list[0].stamp += 5;
+    list[1].stamp += 4;
+    list[2].stamp += 7;
+    list[0].group = list[2].group = 9;
+    assert_int_equal(unite(list, 3, 100), 3);
+    assert_int_equal(pack(&codec, list, 3, &out), 0);
+    assert_int_equal(out.len, sizeof golden_2 + 4);
+    assert_memory_equal(out.data, golden_2, sizeof golden_2);
+    assert_memory_equal(out.data + sizeof golden_2, &sum, 4);
+    assert_false(delivered_is_old(buf_slice(&out)));
+
+    /* What has no times has been long ago, in its order. */
+    arena_reset(&arena);
+    assert_int_equal(decode(golden_1, sizeof golden_1, &back, &n, &err), 0);
+    assert_int_equal(n, 2);
+    assert_true(back[0].stamp == delivered_stamp(DELIVERED_MAX, 0) && slice_eq(back[0].item, slice_str("a")));
+    assert_true(back[1].stamp == delivered_stamp(DELIVERED_MAX - 1, 0) && slice_eq(back[1].item, slice_str("bc")));
+    assert_true(back[1].which == 1 && back[1].nth == 0);
+    out.len = 0;
+    assert_int_equal(delivered_pack_old(&codec, &(struct delivered){.list = list, .n = 3}, &out), 0);
+    assert_true(delivered_is_old(buf_slice(&out)));
+    arena_reset(&arena);
+    assert_int_equal(decode(out.data, out.len, &back, &n, &err), 0);
+    assert_int_equal(n, 2);
+    assert_true(slice_eq(back[0].item, slice_str("a")) && slice_eq(back[1].item, slice_str("bc")));
     buf_free(&out);
 }
 
@@ -496,13 +582,20 @@ static void test_encode_refuses(void **state)
     struct buf out = {0};
     for (size_t i = 0; i <= DELIVERED_MAX; i++) {
         list[i] = delivery(DELIVERED_MAX - i, "x");
+        list[i].which = (uint32_t)i;
     }
     buf_add(&out, "z", 1);
     assert_int_equal(pack(&codec, list, DELIVERED_MAX + 1, &out), ERR_INVALID);
-    list[7].id = list[6].id + 1;
+    list[7].stamp = list[6].stamp + 1;
     assert_int_equal(pack(&codec, list, 7, &out), 0);
     out.len = 1;
     assert_int_equal(pack(&codec, list, 8, &out), ERR_INVALID);
+    list[3].which = 4;
+    assert_int_equal(pack(&codec, list, 4, &out), ERR_INVALID);
+    list[3].which = 3;
+    list[3].nth = 1;
+    assert_int_equal(pack(&codec, list, 4, &out), ERR_INVALID);
+    list[3].nth = 0;
     list[3].item.len = 0;
     assert_int_equal(pack(&codec, list, 4, &out), ERR_INVALID);
     list[3].item = slice_of(longest, sizeof longest);
@@ -524,7 +617,7 @@ static void test_damage(void **state)
     struct buf out = {0};
     struct err err;
     assert_int_equal(pack(&codec, list, n, &out), 0);
-    assert_int_equal(out.data[0], 0x21);
+    assert_int_equal(out.data[0], 0x43);
     for (size_t len = 0; len < out.len; len++) {
         assert_int_equal(decode(out.data, len, &back, &n_back, &err), ERR_CORRUPT);
         assert_true(back == NULL && n_back == 0);
@@ -570,7 +663,27 @@ static void test_hand_made(void **state)
         {B(0x20, 0), NULL},
         {B(0x20, 1, 5, 1, 'x'), NULL},
         {B(0x20, 2, 5, 5, 1, 'x', 1, 'y'), NULL},
-        {B(0x40, 0), "version"},
+        {B(0x40, 0), NULL},
+        {B(0x60, 0), "version"},
+        {B(0x48, 0), "version"},
+        {B(0x40, 1, 5, 0, 1, 'x'), NULL},
+        {B(0x40, 2, 5, 0, 3, 3, 1, 'x', 1, 'y'), NULL},
+        {B(0x40, 2, 5, 0, 3, 4, 1, 'x', 1, 'y'), "delivery 2 of 2 has a broken sub"},
+        {B(0x40, 2, 5, 1, 3, 4, 1, 'x', 1, 'y'), NULL},
+        {B(0x40, 2, 5, 6, 3, 4, 1, 'x', 1, 'y'), "delivery 2 of 2 has a broken time"},
+        {B(0x40, 1, 5, 0x80, 0x80, 0x40, 1, 'x'), "sub"}, /* 2^20 */
+        {B(0x42, 1, 1, 5, 0, 0, 1, 'x'), "count"},
+        {B(0x42, 1, 16, 5, 0, 0, 1, 'x'), "count"},
+        {B(0x42, 1, 2, 5, 1, 0, 0, 0, 1, 1, 'x'), NULL},
+        {B(0x42, 1, 2, 5, 0, 0, 0, 0, 1, 1, 'x'), "delivery 2 of 2 has a broken item"}, /* the same ms */
+        {B(0x42, 1, 2, 5, 1, 0, 0, 1, 1, 1, 'x'), "delivery 1 of 2 has a broken item"},
+        {B(0x42, 1, 2, 5, 1, 0, 0, 0, 0, 1, 'x'), "delivery 2 of 2 has a broken item"},
+        {B(0x42, 1, 2, 5, 1, 0, 0, 0, 2, 1, 'x'), "delivery 2 of 2 has a broken item"},
+        {B(0x44, 1, 5, 0, 1, 1, 7, 0, 0, 0, 0, 0, 0, 0, 1, 'x'), NULL},
+        {B(0x44, 1, 5, 0, 0, 0, 1, 'x'), NULL},
+        {B(0x44, 1, 5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 'x'), "delivery 1 of 1 has a broken group"},
+        {B(0x44, 1, 5, 0, 1, 0, 1, 'x'), "delivery 1 of 1 has a broken group"},
+        {B(0x44, 1, 5, 0, 1, 1, 7, 0), "number of groups"},
         {B(0x00, 0), "version"},
         {B(0x22, 0), "version"},
         {B(0x20), "fewer"},
@@ -721,7 +834,7 @@ static void test_figures(void **state)
                 item[len] = letters[random_below(&random, 64)];
             }
             struct slice text = slice_of(item, (size_t)len);
-            list[i] = (struct store_delivery){random_below(&random, 1000000), hash_id(SEED, text), text};
+            list[i] = (struct store_delivery)SENT((int64_t)random_below(&random, 1000000), hash_id(SEED, text), text);
         }
         enum { TIMES = 200 };
         struct store_delivery copy[300], *back;
@@ -764,11 +877,13 @@ int main(void)
         cmocka_unit_test(test_last_against_plain),
         cmocka_unit_test(test_last_large),
         cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_one_time),
+        cmocka_unit_test(test_times),
         cmocka_unit_test(test_unite_laws),
         cmocka_unit_test(test_unsee),
         cmocka_unit_test(test_has),
         cmocka_unit_test(test_add),
+        cmocka_unit_test(test_round_trip_times),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_encode_refuses),
         cmocka_unit_test(test_damage),

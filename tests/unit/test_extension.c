@@ -18,6 +18,7 @@
 #include "filter/filter.h"
 #include "store/user/deliveries.h"
 #include "tests/lib/alloc.h"
+#include "tests/lib/sent_list.h"
 
 #define SEED UINT64_C(0x5eed5eed5eed5eed)
 
@@ -57,10 +58,10 @@ static void make_filter(struct fixture *f)
 
 static void make_delivered(struct fixture *f)
 {
-    struct store_delivery list[] = {{.id = 30, .item = slice_of("\xff\x00z", 3)},
-                                    {.id = 20, .item = slice_str("v2")},
-                                    {.id = 7, .item = slice_str("v1")}};
-    assert_int_equal(delivered_pack(&f->codec, &(struct delivered){.list = list, .n = 3}, &f->delivered), 0);
+    struct store_delivery list[] = {{.stamp = delivered_stamp(30, 7), .item = slice_of("\xff\x00z", 3)},
+                                    {.stamp = delivered_stamp(20, 7), .item = slice_str("v2")},
+                                    {.stamp = delivered_stamp(7, 7), .item = slice_str("v1")}};
+    assert_int_equal(sent_list_pack(&f->codec, list, 3, &f->delivered), 0);
 }
 
 static void exec(sqlite3 *db, const char *sql)
@@ -155,9 +156,9 @@ static void test_answers(void **state)
         assert_string_equal(ask(f, sql), "1");
     }
     assert_string_equal(ask(f, "SELECT unseen_has(?1, 'x'), unseen_has(?1, cast('v7' AS BLOB))"), "0|1");
-    assert_string_equal(ask(f, "SELECT id, CASE typeof(item) WHEN 'text' THEN item ELSE hex(item) END "
+    assert_string_equal(ask(f, "SELECT at, sub, group_hash, CASE typeof(item) WHEN 'text' THEN item ELSE hex(item) END "
                                "FROM unseen_delivered(?2)"),
-                        "30|FF007A,20|v2,7|v1");
+                        "30|7|NULL|FF007A,20|7|NULL|v2,7|7|NULL|v1");
 }
 
 static void test_nulls_and_types(void **state)

@@ -127,7 +127,7 @@ static void greet(struct fixture *x)
     x->fd = take_connection(x);
     hear_command(x, x->fd, "HELLO 3");
     say(x->fd, "+OK\r\n");
-    hear_command(x, x->fd, "REPLICA HELLO 3 ");
+    hear_command(x, x->fd, "REPLICA HELLO 4 ");
     snprintf(seed, sizeof seed, "%016" PRIx64, s->seed);
     snprintf(text, sizeof text,
              "%%13\r\n+protocol\r\n:%" PRId64 "\r\n+version\r\n+9.9\r\n+node\r\n+%016" PRIx64 "\r\n+run\r\n+%016" PRIx64
@@ -407,7 +407,7 @@ static void what_must_be_equal(void **state)
     says = x->says, says.delivered_max++;
     refuses(x, &says, "delivered_max is ");
     says = x->says, says.protocol = REPLICA_PROTOCOL + 1;
-    refuses(x, &says, "is unseen 9.9, which speaks protocol 4 to replicas");
+    refuses(x, &says, "is unseen 9.9, which speaks protocol 5 to replicas");
     says = x->says, says.protocol = REPLICA_PROTOCOL_MIN - 1;
     refuses(x, &says, "versions one apart work together");
     assert_int_equal(durable(x, RUN), CURSOR);
@@ -512,7 +512,7 @@ static void no_hello_at_all(void **state)
     x->fd = take_connection(x);
     hear_command(x, x->fd, "HELLO 3");
     say(x->fd, "+OK\r\n");
-    hear_command(x, x->fd, "REPLICA HELLO 3 ");
+    hear_command(x, x->fd, "REPLICA HELLO 4 ");
     say(x->fd, "*2\r\n+role\r\n+primary\r\n");
     wait_refused(x, "answers REPLICA HELLO with something else");
 }
@@ -523,7 +523,7 @@ static void one_that_loads_is_asked_again(void **state)
     x->fd = take_connection(x);
     hear_command(x, x->fd, "HELLO 3");
     say(x->fd, "+OK\r\n");
-    hear_command(x, x->fd, "REPLICA HELLO 3 ");
+    hear_command(x, x->fd, "REPLICA HELLO 4 ");
     say(x->fd, "-LOADING recovery has not ended\r\n");
     assert_null(hear(x, x->fd));
     hang_up(x);

@@ -17,6 +17,7 @@
 #include "store/codec/user_compare.h"
 #include "tests/lib/alloc.h"
 #include "tests/lib/random.h"
+#include "tests/lib/sent_list.h"
 
 enum { SEED = 7, MONTH = 2026 * 12 + 10, MOST = 40, REVISION = 1000, SEQ = 2000, COURSES = 300, PLAY_BYTES = 12 };
 
@@ -145,15 +146,17 @@ static void fill_lists(struct model *m, uint64_t *random)
     m->n_deliveries = random_below(random, 2) == 0 ? random_below(random, MOST) : 0;
     for (size_t i = 0; i < m->n_deliveries; i++) {
         struct slice item = item_of(random_below(random, 100000));
-        m->deliveries[i] = (struct store_delivery){1 + random_below(random, REVISION), hash_id(SEED, item), item};
+        m->deliveries[i] =
+            (struct store_delivery){.stamp = delivered_stamp(1 + (int64_t)random_below(random, REVISION), 0),
+                                    .hash = hash_id(SEED, item),
+                                    .item = item};
     }
     struct delivered united = {.list = m->deliveries, .n = m->n_deliveries};
     delivered_unite(&united, 100);
     m->n_deliveries = united.n;
     if (m->n_deliveries > 0) {
         buf_clear(&blobs[4]);
-        assert_int_equal(
-            delivered_pack(&codec, &(struct delivered){.list = m->deliveries, .n = m->n_deliveries}, &blobs[4]), 0);
+        assert_int_equal(sent_list_pack(&codec, m->deliveries, m->n_deliveries, &blobs[4]), 0);
         m->snapshot.deliveries = buf_slice(&blobs[4]);
     }
 }
@@ -161,7 +164,8 @@ static void fill_lists(struct model *m, uint64_t *random)
 static void add_event(struct model *m, enum store_kind kind, struct slice item, int month)
 {
     uint8_t bytes[FRONT_EVENT_MAX];
-    size_t len = front_event_write(kind, hash_id(SEED, item), month, item, bytes);
+    size_t len = kind == STORE_PLAY ? front_play_write(hash_id(SEED, item), month, bytes)
+                                    : front_sent_write(hash_id(SEED, item), month_start_ms(month) + 7, item, bytes);
     const char *copy = arena_copy(&arena, bytes, len);
     assert_non_null(copy);
     m->events[2 * m->n_events] = text_of(slice_of(copy, len));
@@ -288,9 +292,12 @@ static void check_deliveries(const struct model *m, const struct store_view *v, 
     memcpy(all, m->deliveries, n * sizeof *all);
     for (size_t i = 0; i < m->n_events; i++) {
         struct slice member = m->events[2 * i].text;
-        if (member.data[0] == STORE_DELIVERY) {
-            struct slice item = slice_of(member.data + 13, member.len - 13);
-            all[n++] = (struct store_delivery){SEQ + i, hash_id(SEED, item), item};
+        if (member.data[0] == FRONT_SENT) {
+            struct slice item = slice_of(member.data + FRONT_SENT_BYTES, member.len - FRONT_SENT_BYTES);
+            int64_t at_ms = 0;
+            memcpy(&at_ms, member.data + 9, 8);
+            all[n++] = (struct store_delivery){
+                .stamp = delivered_stamp(at_ms, SEQ + i), .hash = hash_id(SEED, item), .item = item};
         }
     }
     struct delivered united = {.list = all, .n = n};
@@ -299,7 +306,7 @@ static void check_deliveries(const struct model *m, const struct store_view *v, 
     assert_int_equal(v->n_deliveries, n);
     for (size_t i = 0; i < n; i++) {
         assert_true(v->deliveries[i].hash == all[i].hash && slice_eq(v->deliveries[i].item, all[i].item));
-        assert_true(i == 0 || v->deliveries[i].id <= v->deliveries[i - 1].id);
+        assert_true(i == 0 || v->deliveries[i].stamp <= v->deliveries[i - 1].stamp);
     }
 }
 
@@ -456,12 +463,12 @@ static void test_event_bytes(void **state)
     (void)state;
     static const uint8_t play[] = {1, 8, 7, 6, 5, 4, 3, 2, 1, 0xf2, 0x5e, 0, 0};
     uint8_t out[FRONT_EVENT_MAX];
-    assert_int_equal(front_event_write(STORE_PLAY, 0x0102030405060708, 0x5ef2, slice_str("item"), out), sizeof play);
+    static const uint8_t sent[] = {9,    8,    7,    6, 5, 4, 3,   2,   1,   0x88, 0x77,
+                                   0x66, 0x55, 0x44, 3, 0, 0, 'i', 't', 'e', 'm'};
+    assert_int_equal(front_play_write(0x0102030405060708, 0x5ef2, out), sizeof play);
     assert_memory_equal(out, play, sizeof play);
-    assert_int_equal(front_event_write(STORE_DELIVERY, 0x0102030405060708, 0x5ef2, slice_str("item"), out), 17);
-    assert_int_equal(out[0], 2);
-    assert_memory_equal(out + 1, play + 1, sizeof play - 1);
-    assert_memory_equal(out + 13, "item", 4);
+    assert_int_equal(front_sent_write(0x0102030405060708, 0x34455667788, slice_str("item"), out), sizeof sent);
+    assert_memory_equal(out, sent, sizeof sent);
 }
 
 #define SOUND_META                                                                                                     \
@@ -550,7 +557,7 @@ static void test_meta_that_is_none(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         refuse_meta(hash_of((const char *[]){SOUND_META, wrong[i][0], wrong[i][1], NULL}), ERR_CORRUPT);
     }
-    refuse_meta(hash_of((const char *[]){SOUND_META, "v", "2", NULL}), ERR_VERSION);
+    refuse_meta(hash_of((const char *[]){SOUND_META, "v", "3", NULL}), ERR_VERSION);
     refuse_meta(hash_of((const char *[]){"v", "1", NULL}), ERR_CORRUPT);
     refuse_meta(hash_of((const char *[]){"node", "1", "epoch", "1", NULL}), ERR_CORRUPT); /* no v */
     refuse_meta(hash_of((const char *[]){SOUND_META, "odd", NULL}), ERR_CORRUPT);
@@ -680,8 +687,8 @@ static void test_events_that_are_none(void **state)
         for (size_t len = 0; len <= sizeof member; len++) {
             member[0] = (char)kind;
             pair[0].text.len = len;
-            bool good =
-                (kind == STORE_PLAY && len == 13) || (kind == STORE_DELIVERY && len > 13 && len < sizeof member);
+            bool good = (kind == STORE_PLAY && len == 13) || (kind == STORE_DELIVERY && len > 13 && len <= 13 + 255) ||
+                        (kind == FRONT_SENT && len > 17 && len <= 17 + 255);
             struct front_user u;
             struct err err = {0};
             assert_int_equal(front_user_read(&known, &events, &arena, &u, &err), good ? 0 : ERR_CORRUPT);
@@ -689,12 +696,12 @@ static void test_events_that_are_none(void **state)
         arena_reset(&arena);
     }
     known = hash_of((const char *[]){"r", "5", NULL});
-    size_t len = front_event_write(STORE_PLAY, 5, USER_SNAPSHOT_MONTH_MAX + 1, slice_str(""), sound);
+    size_t len = front_play_write(5, USER_SNAPSHOT_MONTH_MAX + 1, sound);
     pair[0] = text_of(slice_of((char *)sound, len));
     refuse_user(known, events); /* no such month */
-    front_event_write(STORE_PLAY, 5, -1, slice_str(""), sound);
+    front_play_write(5, -1, sound);
     refuse_user(known, events);
-    front_event_write(STORE_PLAY, 5, MONTH, slice_str(""), sound);
+    front_play_write(5, MONTH, sound);
     read_well(&known, &events);
     static const char *const scores[] = {"",
                                          "-1",

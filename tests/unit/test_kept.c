@@ -47,8 +47,8 @@ static void make(struct sample *s, int64_t key)
         (struct filter_part){.positions = s->positions, .n = 7, .m = FILTER_LIVE_M, .fine = true, .tails = s->tails};
     s->months[0].filter.n_parts = 2;
     s->months[1] = (struct store_month){.month = 5, .bytes = 37};
-    s->deliveries[0] = (struct store_delivery){2, 22, slice_str("two")};
-    s->deliveries[1] = (struct store_delivery){1, 11, slice_str("one")};
+    s->deliveries[0] = (struct store_delivery){.stamp = 2, .hash = 22, .item = slice_str("two")};
+    s->deliveries[1] = (struct store_delivery){.stamp = 1, .hash = 11, .item = slice_str("one")};
     s->user.view = (struct store_view){.known = true,
                                        .months = s->months,
                                        .n_months = 2,
@@ -99,7 +99,7 @@ static void test_an_entry(void **state)
     assert_memory_equal(parts[1].positions, s.positions, 7 * sizeof s.positions[0]);
     assert_memory_equal(parts[1].tails, s.tails, 7);
     assert_int_equal(u->view.n_deliveries, 2);
-    assert_int_equal(u->view.deliveries[0].id, 2);
+    assert_int_equal(u->view.deliveries[0].stamp, 2);
     assert_true(slice_eq(u->view.deliveries[1].item, slice_str("one")));
     assert_int_equal(u->view.n_exceptions, 3);
     assert_memory_equal(u->view.exceptions, s.exceptions, sizeof s.exceptions);
@@ -233,7 +233,7 @@ static void check_same(const struct store_view *a, const struct store_view *b)
     }
     assert_int_equal(a->n_deliveries, b->n_deliveries);
     for (size_t i = 0; i < a->n_deliveries; i++) {
-        assert_int_equal(a->deliveries[i].id, b->deliveries[i].id);
+        assert_int_equal(a->deliveries[i].stamp, b->deliveries[i].stamp);
         assert_int_equal(a->deliveries[i].hash, b->deliveries[i].hash);
         assert_true(slice_eq(a->deliveries[i].item, b->deliveries[i].item));
     }

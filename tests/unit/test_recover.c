@@ -447,7 +447,7 @@ static void compare_user(struct store_fixture *f, struct store_fixture *copy, co
     }
     assert_int_equal(a.n_deliveries, b.n_deliveries);
     for (size_t i = 0; i < a.n_deliveries; i++) {
-        assert_int_equal(a.deliveries[i].id, b.deliveries[i].id);
+        assert_int_equal(a.deliveries[i].stamp, b.deliveries[i].stamp);
         assert_int_equal(a.deliveries[i].hash, b.deliveries[i].hash);
     }
 }

@@ -30,6 +30,7 @@
 #include "tests/lib/memory_pool.h"
 #include "tests/lib/random.h"
 #include "tests/lib/rounds.h"
+#include "tests/lib/sent_list.h"
 #include "tests/lib/store_calls.h"
 
 enum { LAST = 5 }; /* delivered_max */
@@ -176,9 +177,12 @@ static void expect_deliveries(struct store_fixture *f, const char *user, const c
     struct store_view view = view_of(f, user, INT_MIN);
     for (size_t i = 0; i < view.n_deliveries; i++) {
         size_t len = strlen(text);
+        assert_true(i == 0 || view.deliveries[i - 1].stamp >= view.deliveries[i].stamp);
+        if (view.deliveries[i].nth > 0) {
+            continue;
+        }
         snprintf(text + len, sizeof text - len, "%s%.*s", i > 0 ? " " : "", (int)view.deliveries[i].item.len,
                  view.deliveries[i].item.data);
-        assert_true(i == 0 || view.deliveries[i - 1].id > view.deliveries[i].id);
         assert_true(view.deliveries[i].hash == hash_id(SEED, view.deliveries[i].item));
     }
     assert_string_equal(text, expected);
@@ -367,6 +371,38 @@ static void replay(struct store_fixture *f, enum store_kind kind, int64_t at, co
     assert_int_equal(batch.err.code, 0); /* as for any play that is too old to matter */
     assert_int_equal(batch.events, 3);
     buf_free(&batch.bytes);
+}
+
+/* In whatever order they come, and however often: each with the times that were stated. */
+static void deliveries_have_times(struct store_fixture *f)
+{
+    static const struct {
+        int ago;
+        const char *item;
+    } expected[] = {{100, "beside"}, {100, "a"}, {200, "beside"}, {200, "b"},
+                    {300, "beside"}, {300, "a"}, {400, "beside"}, {400, "c"}};
+    const size_t n = sizeof expected / sizeof *expected;
+    replay(f, STORE_DELIVERY, START - 300, "u", "a");
+    replay(f, STORE_DELIVERY, START - 100, "u", "a");
+    settle(f);
+    replay(f, STORE_DELIVERY, START - 200, "u", "b");
+    replay(f, STORE_DELIVERY, START - 400, "u", "c");
+    for (int again = 0; again < 3; again++) {
+        const struct store_view view = view_of(f, "u", INT_MIN);
+        assert_int_equal(view.n_deliveries, n);
+        for (size_t i = 0; i < n; i++) {
+            const struct store_delivery *d = &view.deliveries[i];
+            assert_int_equal(delivered_ms(d->stamp), START - expected[i].ago);
+            assert_true(slice_eq(d->item, slice_str(expected[i].item)));
+            assert_int_equal(d->nth, strcmp(expected[i].item, "beside") == 0 ? i / 2 : i == 5);
+        }
+        expect_deliveries(f, "u", "beside a b c");
+        replay(f, STORE_DELIVERY, START - 200, "u", "b"); /* once more */
+        settle(f);
+    }
+    assert_int_equal(forget(f, "u", "beside"), 1);
+    expect_deliveries(f, "u", "a b c");
+    assert_int_equal(view_of(f, "u", INT_MIN).n_deliveries, 4);
 }
 
 static void a_replay_undoes_no_forget(struct store_fixture *f)
@@ -934,13 +970,13 @@ static void pack(struct buf *out, const char *user, uint64_t seed, const int *da
     int month = month_of_ms(START);
     const uint64_t stored = hash_id(SEED, slice_str("stored")), unseen = hash_id(SEED, slice_str("unseen"));
     uint32_t positions[] = {filter_position(stored, FILTER_LIVE_M), filter_position(unseen, FILTER_LIVE_M)};
-    struct store_delivery deliveries[] = {{900, hash_id(SEED, slice_str("y")), slice_str("y")},
-                                          {7, hash_id(SEED, slice_str("x")), slice_str("x")}};
+    struct store_delivery deliveries[] = {SENT(900, hash_id(SEED, slice_str("y")), slice_str("y")),
+                                          SENT(7, hash_id(SEED, slice_str("x")), slice_str("x"))};
     const struct store_play plays[] = {{hash_id(SEED, slice_str("staged")), month}};
     uint32_t n = filter_sort(positions, 2, NULL);
     assert_int_equal(filter_add(&filter, positions, n, 4000, &arena), 0);
     assert_int_equal(filter_encode(&filter, &blob), 0);
-    assert_int_equal(delivered_pack(&codec, &(struct delivered){.list = deliveries, .n = 2}, &sent), 0);
+    assert_int_equal(sent_list_pack(&codec, deliveries, 2, &sent), 0);
     const struct snapshot_forgotten item = {pack_item == NULL ? 0 : hash_id(SEED, slice_str(pack_item)), pack_item_ms};
     const struct snapshot_month stored_month = {month - 1, buf_slice(&blob)};
     const struct user_snapshot p = {.key = hash_user_key(seed, slice_str(user)),
@@ -976,8 +1012,8 @@ static int import(struct store_fixture *f, struct slice bytes, uint8_t *verdict)
     return import.call.err.code;
 }
 
-/* What is imported is put among all deliveries that are here, whatever was moved when: c b a here, y x there. */
-static void imports_are_ranked_alike(struct store_fixture *f)
+/* What is imported is put among all deliveries that are here by its time, whatever was moved when. */
+static void imports_are_united_by_time(struct store_fixture *f)
 {
     struct buf bytes = {0};
     uint8_t verdict = 0;
@@ -1001,9 +1037,7 @@ static void imports_are_ranked_alike(struct store_fixture *f)
         assert_string_equal(first, second);
         settle(f);
     }
-    /* "y" is as new as "c", and "x" as "b": the order of two that are as new is that of their hashes. */
-    assert_true(strcmp(first, "c y b x a ") == 0 || strcmp(first, "y c b x a ") == 0 ||
-                strcmp(first, "c y x b a ") == 0 || strcmp(first, "y c x b a ") == 0);
+    assert_string_equal(first, "c b a y x "); /* those were sent in 1970 */
     buf_free(&bytes);
 }
 
@@ -1439,6 +1473,7 @@ static const struct promise {
     PROMISE(writes_in_their_order),
     PROMISE(no_load_waits),
     PROMISE(deliveries_newest_first),
+    PROMISE(deliveries_have_times),
     PROMISE(what_fell_off_stays_off),
     PROMISE(deliveries_of_any_history),
     PROMISE(a_user_is_forgotten),
@@ -1450,7 +1485,7 @@ static const struct promise {
     PROMISE(the_large_are_scanned),
     PROMISE(users_are_united),
     PROMISE(drawn_users_are_united_alike),
-    PROMISE(imports_are_ranked_alike),
+    PROMISE(imports_are_united_by_time),
     PROMISE(an_import_undoes_no_forget),
     PROMISE(an_import_brings_the_forgets_of_items),
     PROMISE(an_import_may_end_the_forget_of_an_item),

@@ -341,7 +341,8 @@ static void test_what_lies_ahead_is_refused(void **state)
                                          .n_plays = what == 2},
                  &bytes);
             assert_int_equal(parcel_open(buf_slice(&bytes), SEED, &arena, &p, &err), 0);
-            assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, INT_MIN, &newest, &err), month == 24301 ? 0 : ERR_RANGE);
+            assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, INT_MIN, &arena, &newest, &err),
+                             month == 24301 ? 0 : ERR_RANGE);
             assert_int_equal(newest, month);
             assert_int_equal(parcel_open(buf_slice(&bytes), SEED + 1, &arena, &p, &err), ERR_SEED);
             buf_free(&empty);
@@ -377,7 +378,7 @@ static void test_what_is_past_retention_goes(void **state)
                                      .deliveries = slice_str("some")},
              &bytes);
         assert_int_equal(parcel_open(buf_slice(&bytes), SEED, &arena, &p, &err), 0);
-        assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, first_kept, &newest, &err), 0);
+        assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, first_kept, &arena, &newest, &err), 0);
         assert_int_equal(newest, 24298);
         assert_int_equal(p.n_months, first_kept <= 24298);
         assert_int_equal(p.n_plays, first_kept == 24297 ? 3 : first_kept == 24298 ? 2 : 0);
@@ -387,7 +388,7 @@ static void test_what_is_past_retention_goes(void **state)
             assert_true(filter_has(&filters[i], 7) && p.months[i].month == 24298);
         }
         p = (struct user_snapshot){.user = slice_str("anna"), .months = bad, .n_months = 1};
-        assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, first_kept, &newest, &err), ERR_CORRUPT);
+        assert_int_equal(parcel_admit(&p, INT64_MIN, NOW, first_kept, &arena, &newest, &err), ERR_CORRUPT);
         assert_non_null(strstr(err.text, "anna"));
     }
     buf_free(&blob);
@@ -400,13 +401,14 @@ static void test_what_was_forgotten_does_not_count(void **state)
 {
     static const struct store_play plays[] = {{7, 24298}, {7, 24299}};
     struct user_snapshot p = {.last_month = 24299, .plays = plays, .n_plays = 2};
+    struct arena arena = {0};
     struct err err = {0};
     int newest = 0;
     (void)state;
-    assert_int_equal(parcel_admit(&p, month_start_ms(24298), NOW, INT_MIN, &newest, &err), 0);
+    assert_int_equal(parcel_admit(&p, month_start_ms(24298), NOW, INT_MIN, &arena, &newest, &err), 0);
     assert_int_equal(newest, 24299);
     assert_int_equal(p.n_plays, 1);
-    assert_int_equal(parcel_admit(&p, month_start_ms(24299), NOW, INT_MIN, &newest, &err), 0);
+    assert_int_equal(parcel_admit(&p, month_start_ms(24299), NOW, INT_MIN, &arena, &newest, &err), 0);
     assert_int_equal(newest, 0);
     assert_int_equal(p.n_plays, 0);
 }

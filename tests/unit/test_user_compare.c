@@ -11,11 +11,12 @@
 #include "filter/filter.h"
 #include "store/codec/user_compare.h"
 #include "store/user/deliveries.h"
+#include "tests/lib/sent_list.h"
 
 enum { SEED = 7, MONTH = 2026 * 12 + 10, ITEMS = 500 };
 
 static struct arena arena;
-static struct buf blobs[4];
+static struct buf blobs[6];
 static int n_blobs;
 
 static int setup(void **state)
@@ -63,6 +64,8 @@ static struct slice filled(uint32_t n, uint32_t batch)
     return buf_slice(out);
 }
 
+static int64_t sent_apart_ms = 1; /* of deliveries */
+
 static struct slice delivered(const char *const *items, size_t n)
 {
     struct delivered_codec codec = {0};
@@ -70,9 +73,11 @@ static struct slice delivered(const char *const *items, size_t n)
     struct buf *out = &blobs[n_blobs++];
     for (size_t i = 0; i < n; i++) {
         struct slice item = slice_str(items[i]);
-        list[i] = (struct store_delivery){.id = n - i, .hash = hash_id(SEED, item), .item = item};
+        list[i] = (struct store_delivery){.stamp = delivered_stamp(1000 + (int64_t)(n - i) * sent_apart_ms, n - i),
+                                          .hash = hash_id(SEED, item),
+                                          .item = item};
     }
-    assert_int_equal(delivered_pack(&codec, &(struct delivered){.list = list, .n = n}, out), 0);
+    assert_int_equal(sent_list_pack(&codec, list, n, out), 0);
     delivered_codec_free(&codec);
     return buf_slice(out);
 }
@@ -214,6 +219,23 @@ static void a_blob_that_is_none_is_an_error(void **state)
     assert_non_null(strstr(err.text, "user \"ann\": "));
 }
 
+/* The order within one ms is each node's own. */
+static void deliveries_of_one_ms_are_a_set(void **state)
+{
+    (void)state;
+    struct user_snapshot a = user(NULL, 0), b = user(NULL, 0), c = user(NULL, 0);
+    a.deliveries = delivered((const char *const[]){"x", "y", "z"}, 3);
+    b.deliveries = delivered((const char *const[]){"x", "z", "y"}, 3);
+    expect(&a, &b, "delivery 2 of 3 is another");
+    sent_apart_ms = 0;
+    a.deliveries = delivered((const char *const[]){"x", "y", "z"}, 3);
+    b.deliveries = delivered((const char *const[]){"z", "x", "y"}, 3);
+    c.deliveries = delivered((const char *const[]){"z", "x", "w"}, 3);
+    sent_apart_ms = 1;
+    expect(&a, &b, NULL);
+    expect(&a, &c, "delivery 1 of 3 is another");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +246,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_item_may_be_in_a_later_month_of_the_other_side, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_named_with_and_without_a_filter, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_are_compared_in_their_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(deliveries_of_one_ms_are_a_set, setup, teardown),
         cmocka_unit_test_setup_teardown(a_blob_that_is_none_is_an_error, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

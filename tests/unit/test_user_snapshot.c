@@ -17,6 +17,7 @@
 #include "base/keyslot.h"
 #include "cli/transfer/export_file.h"
 #include "store/codec/user_snapshot.h"
+#include "tests/lib/sent_list.h"
 
 enum { SEED = 7 };
 
@@ -59,7 +60,7 @@ static struct user_snapshot sample(void)
                                   .n_months = 2,
                                   .plays = plays,
                                   .n_plays = 3,
-                                  .deliveries = slice_str("sent"),
+                                  .deliveries = slice_str("\x20sent"), /* as of version 1 */
                                   .exceptions = exceptions,
                                   .n_exceptions = 2,
                                   .damaged = damaged,
@@ -88,6 +89,56 @@ static void test_parcel_round_trip(void **state)
     arena_free(&arena);
 }
 
+static void seal(struct buf *bytes);
+
+/* Deliveries with times are version 5, whatever else there is; without them, what 0.1.0 reads. */
+static void test_parcel_times(void **state)
+{
+    (void)state;
+    struct delivered_codec codec = {0};
+    struct store_delivery list[] = {SENT(9, 0, slice_str("b")), SENT(5, 0, slice_str("a")), SENT(4, 0, slice_str("b"))};
+    struct buf blob = {0};
+    assert_int_equal(sent_list_pack(&codec, list, 3, &blob), 0);
+    for (int more = 0; more < 4; more++) {
+        const struct snapshot_forgotten item = {5, 1795255200001};
+        struct user_snapshot p = sample(), q;
+        struct buf bytes = {0}, old = {0};
+        struct arena arena = {0};
+        struct err err = {0};
+        struct delivered d;
+        p.deliveries = buf_slice(&blob);
+        p.migration_state = more == 1;
+        p.forgotten_ms = more >= 2 ? 1795255200000 : 0;
+        p.forgotten = &item;
+        p.n_forgotten = more == 3;
+        assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+        assert_int_equal(bytes.data[0], 5);
+        assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), 0);
+        assert_true(slice_eq(q.deliveries, p.deliveries) && q.n_forgotten == p.n_forgotten);
+        assert_true(q.forgotten_ms == p.forgotten_ms && q.migration_state == p.migration_state);
+
+        struct slice told = buf_slice(&bytes);
+        assert_int_equal(user_snapshot_without_times(&told, &old, &err), 0);
+        assert_int_equal(told.data[0], 1 + more);
+        assert_int_equal(user_snapshot_decode(told.data, told.len, &arena, &q, &err), 0);
+        assert_int_equal(q.n_plays, p.n_plays);
+        assert_int_equal(delivered_unpack(&codec, q.deliveries.data, q.deliveries.len, 0, &arena, &d, &err), 0);
+        assert_true(d.n == 2 && slice_eq(d.list[0].item, slice_str("b")) && slice_eq(d.list[1].item, slice_str("a")));
+        struct slice again = told;
+        assert_int_equal(user_snapshot_without_times(&again, &old, &err), 0);
+        assert_ptr_equal(again.data, told.data); /* it is that already */
+
+        bytes.data[0] = 4; /* a version that could not be */
+        seal(&bytes);
+        assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
+        buf_free(&bytes);
+        buf_free(&old);
+        arena_free(&arena);
+    }
+    buf_free(&blob);
+    delivered_codec_free(&codec);
+}
+
 static void test_parcel_forgotten(void **state)
 {
     (void)state;
@@ -102,16 +153,53 @@ static void test_parcel_forgotten(void **state)
         assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
         assert_int_equal(q.forgotten_ms, p.forgotten_ms);
         assert_int_equal(q.migration_state, noted);
-        user_snapshot_forget(&q, p.forgotten_ms);
+        assert_int_equal(user_snapshot_forget(&q, p.forgotten_ms, &arena, NULL), 0);
         assert_int_equal(q.n_months, 2);
-        user_snapshot_forget(&q, p.forgotten_ms + 1);
+        assert_int_equal(user_snapshot_forget(&q, p.forgotten_ms + 1, &arena, NULL), 0);
         assert_int_equal(q.n_months + q.n_plays + q.n_exceptions + q.deliveries.len, 0);
         buf_free(&bytes);
         arena_free(&arena);
     }
 }
 
-static void seal(struct buf *bytes);
+/* What was sent after the forget stays, and makes the user one of that month. */
+static void test_parcel_forgotten_between_deliveries(void **state)
+{
+    (void)state;
+    enum { DECEMBER = 24323 };
+    const int64_t sent_ms = INT64_C(1796083200000) + 5000; /* in December 2026 */
+    struct store_delivery list[] = {SENT(sent_ms, 1, slice_str("a")), SENT(sent_ms - 1, 2, slice_str("b")),
+                                    SENT(sent_ms - 2, 1, slice_str("a"))};
+    struct delivered_codec codec = {0};
+    struct buf blob = {0};
+    struct arena arena = {0};
+    struct user_snapshot p = sample(), q;
+    struct err err;
+    assert_int_equal(sent_list_pack(&codec, list, 3, &blob), 0);
+    p.deliveries = buf_slice(&blob);
+    p.last_month = DECEMBER;
+    for (int64_t ms = sent_ms - 3; ms <= sent_ms; ms++) {
+        struct delivered d = {0};
+        q = p;
+        assert_int_equal(user_snapshot_forget(&q, ms, &arena, &err), 0);
+        assert_int_equal(q.n_months + q.n_plays + q.n_exceptions, 0);
+        assert_int_equal(q.last_month, ms < sent_ms ? DECEMBER : 0);
+        if (q.deliveries.len > 0) {
+            assert_int_equal(delivered_unpack(&codec, q.deliveries.data, q.deliveries.len, 0, &arena, &d, &err), 0);
+        }
+        assert_int_equal(d.n, sent_ms - ms);
+        for (size_t i = 0; i < d.n; i++) {
+            assert_true(slice_eq(d.list[i].item, list[i].item));
+            assert_int_equal(d.list[i].stamp, delivered_stamp(sent_ms - (int64_t)i, 0));
+        }
+    }
+    q = p;
+    blob.data[blob.len - 1] ^= 1;
+    assert_int_equal(user_snapshot_forget(&q, sent_ms, &arena, &err), ERR_CORRUPT);
+    buf_free(&blob);
+    arena_free(&arena);
+    delivered_codec_free(&codec);
+}
 
 static void refuse(struct buf *bytes, size_t at, int value, const char *why)
 {
@@ -228,10 +316,10 @@ static void test_parcel_noted(void **state)
     bytes.data[0] = 1;
     seal(&bytes);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
-    bytes.data[0] = 5;
+    bytes.data[0] = 6;
     seal(&bytes);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_VERSION);
-    assert_string_equal(err.text, "parcel of a user: version 5, this program reads 1 to 4");
+    assert_string_equal(err.text, "parcel of a user: version 6, this program reads 1 to 5");
 
     buf_clear(&bytes);
     p = sample();
@@ -615,7 +703,9 @@ int main(void)
         cmocka_unit_test(test_keyslots),
         cmocka_unit_test(test_parcel_round_trip),
         cmocka_unit_test(test_parcel_noted),
+        cmocka_unit_test(test_parcel_times),
         cmocka_unit_test(test_parcel_forgotten),
+        cmocka_unit_test(test_parcel_forgotten_between_deliveries),
         cmocka_unit_test(test_parcel_forgotten_items),
         cmocka_unit_test(test_parcel_golden),
         cmocka_unit_test(test_parcel_refuses),

@@ -7,6 +7,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "cli/replica/rejoin_impl.h"
+#include "replica/replica.h"
 #include "store/codec/user_snapshot.h"
 #include "store/user/deliveries.h"
 
@@ -137,16 +138,19 @@ static int unsee(struct unseeing *u, struct slice *snapshot, struct err *err)
 
 static int load(struct rejoining *r, struct slice snapshot, struct err *err)
 {
+    struct buf old = {0};
+    int rc = r->to.protocol < REPLICA_TIMES ? user_snapshot_without_times(&snapshot, &old, err) : 0;
     const struct slice words[] = {slice_str("LOAD"), snapshot};
     const struct reply *reply;
     int64_t verdict;
-    if (snapshot.len > LOAD_MAX) {
-        return err_set(err, ERR_LARGE,
-                       "a user has %zu bytes, more than a running server takes: export the folder with unseen export, "
-                       "and load that into the stopped one",
-                       snapshot.len);
+    if (rc == 0 && snapshot.len > LOAD_MAX) {
+        rc = err_set(err, ERR_LARGE,
+                     "a user has %zu bytes, more than a running server takes: export the folder with unseen export, "
+                     "and load that into the stopped one",
+                     snapshot.len);
     }
-    int rc = other_node_call(&r->to, words, 2, &reply, err);
+    rc = rc < 0 ? rc : other_node_call(&r->to, words, 2, &reply, err);
+    buf_free(&old);
     if (rc < 0) {
         return rc;
     }

@@ -10,6 +10,7 @@
 #include "cli/lib/data_folder.h"
 #include "cli/lib/pipeline.h"
 #include "cli/lib/store_wait.h"
+#include "store/codec/user_snapshot.h"
 #include "store/rados/rados_store.h"
 #include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"
@@ -39,6 +40,8 @@ struct load_target {
     char address[CONFIG_TEXT + 16]; /* the server's */
     uint64_t seed;                  /* of the file */
     bool ring;                      /* the server keeps one, to be flushed before */
+    bool times;                     /* it knows times of deliveries, as none of 0.1.0 does */
+    struct buf untimed;
 };
 
 /* --- opening --- */
@@ -84,7 +87,7 @@ static int open_pool(struct load_target *t, struct config *cfg, uint64_t seed, s
     return rc;
 }
 
-/* The server's fingerprint, from INFO; and whether it has a ring. */
+/* From INFO: the server's fingerprint, whether it has a ring, and which users it reads. */
 static int meet(void *arg, struct client *client, struct err *err)
 {
     struct load_target *t = arg;
@@ -94,7 +97,7 @@ static int meet(void *arg, struct client *client, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    static const char name[] = "seed_fingerprint:", ring[] = "ring_turn:";
+    static const char name[] = "seed_fingerprint:", ring[] = "ring_turn:", parcels[] = "\r\nparcel_version:";
     const char *at =
         reply->kind == REPLY_TEXT ? memmem(reply->text.data, reply->text.len, name, sizeof name - 1) : NULL;
     uint32_t theirs = 0;
@@ -104,6 +107,7 @@ static int meet(void *arg, struct client *client, struct err *err)
                        client_address(client));
     }
     t->ring = memmem(reply->text.data, reply->text.len, ring, sizeof ring - 1) != NULL;
+    t->times = memmem(reply->text.data, reply->text.len, parcels, sizeof parcels - 1) != NULL; /* 5 was the first */
     memcpy(text, at + sizeof name - 1, 8);
     if (sscanf(text, "%8" SCNx32, &theirs) != 1 || theirs != hash_seed_fingerprint(t->seed)) {
         return err_set(err, ERR_SEED,
@@ -233,6 +237,10 @@ static int send_batch(struct load_target *t, struct err *err)
 int load_target_add(struct load_target *t, struct slice snapshot, struct err *err)
 {
     struct batch *b = &t->batches[t->filling];
+    buf_clear(&t->untimed);
+    if (t->pipeline != NULL && !t->times && user_snapshot_without_times(&snapshot, &t->untimed, err) < 0) {
+        return err->code;
+    }
     if (t->pipeline != NULL && snapshot.len > REQUEST_MAX) {
         return err_set(err, ERR_INVALID,
                        "a user has %zu bytes, more than a running server takes: stop it and load into the folder",
@@ -270,6 +278,7 @@ void load_target_close(struct load_target *t)
         t->store->ops->close(t->store);
     }
     pipeline_close(t->pipeline);
+    buf_free(&t->untimed);
     for (size_t i = 0; i < BATCHES; i++) {
         buf_free(&t->batches[i].bytes);
     }

@@ -234,7 +234,50 @@ static int read_deliveries(struct compare *c, const struct user_snapshot *p, str
                : delivered_unpack(&c->codec, p->deliveries.data, p->deliveries.len, c->seed, &c->arena, out, c->err);
 }
 
-/* Their ids are each store's own. */
+/* Newest times alone, in place: which items, in which order. */
+static void keep_newest(struct delivered *d)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->list[i].nth == 0) {
+            d->list[n++] = d->list[i];
+        }
+    }
+    d->n = n;
+}
+
+/* Those from `from` on that were sent within one ms. */
+static size_t run_of(const struct delivered *d, size_t from)
+{
+    size_t n = 1;
+    while (from + n < d->n && delivered_ms(d->list[from + n].stamp) == delivered_ms(d->list[from].stamp)) {
+        n++;
+    }
+    return n;
+}
+
+static bool has_item(const struct store_delivery *list, size_t n, struct slice item)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (slice_eq(list[i].item, item)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether both have the same items of one ms from there on: *n of them. Their order is each node's own. */
+static bool same_ms(const struct delivered *a, const struct delivered *b, size_t from, size_t *n)
+{
+    *n = run_of(a, from);
+    bool same = run_of(b, from) == *n && delivered_ms(a->list[from].stamp) == delivered_ms(b->list[from].stamp);
+    for (size_t i = 0; i < *n && same; i++) {
+        same = has_item(&b->list[from], *n, a->list[from + i].item);
+    }
+    return same;
+}
+
+/* One side may have been told no times: then its order counts. */
 static int compare_deliveries(struct compare *c)
 {
     struct delivered a, b;
@@ -243,12 +286,15 @@ static int compare_deliveries(struct compare *c)
     if (rc < 0 || (rc = read_deliveries(c, c->b, &b)) < 0) {
         return rc;
     }
+    keep_newest(&a);
+    keep_newest(&b);
     if (a.n != b.n) {
         snprintf(c->why, USER_COMPARE_TEXT, "%zu deliveries here, %zu there", a.n, b.n);
         return 0;
     }
-    for (size_t i = 0; i < a.n; i++) {
-        if (!slice_eq(a.list[i].item, b.list[i].item)) {
+    for (size_t i = 0, n; i < a.n; i += n) {
+        n = 1;
+        if (!slice_eq(a.list[i].item, b.list[i].item) && !same_ms(&a, &b, i, &n)) {
             snprintf(c->why, USER_COMPARE_TEXT, "delivery %zu of %zu is another", i + 1, a.n);
             return 0;
         }

@@ -1,6 +1,7 @@
 /* A user as one run of bytes. Numbers are varints unless it says otherwise.
  *
- *   1    version: 1; 2 of a user who is noted; 3 of one who was forgotten; 4 of one of whose items some were
+ *   1    version: 1; 2 of a user who is noted; 3 of one who was forgotten; 4 of one of whose items some were; 5 of one
+ *        whose deliveries have times
  *   8    key, little endian
  *   any  user: a length byte and its bytes; last month
  *   any  n, then n months: month, length of the blob, the blob
@@ -8,9 +9,10 @@
  *   any  length of the deliveries' blob, the blob
  *   any  n, then n exceptions: 8 bytes of hash, little endian
  *   any  n, then n damaged months
- *   1    only in versions 2 to 4: 1: to be noted; in 3 and 4 also 0
- *   any  only in versions 3 and 4: when the user was last forgotten, unix ms; in 4 also 0: never
- *   any  only in version 4: n, then n forgotten items: 8 bytes of hash, little endian, and when, unix ms
+ *   1    only from version 2 on: 1: to be noted; from 3 on also 0
+ *   any  only from version 3 on: when the user was last forgotten, unix ms; from 4 on also 0: never
+ *   any  only from version 4 on: n, then n forgotten items: 8 bytes of hash, little endian, and when, unix ms; in 5 n
+ *        may be 0
  *   4    checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
  *
  * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.
@@ -24,12 +26,14 @@
 #include "base/log.h"
 #include "base/varint.h"
 #include "store/tombstones.h"
+#include "store/user/deliveries.h"
 
 enum {
     VERSION_1 = 1,
     VERSION_2 = 2,
     VERSION_3 = 3,
     VERSION_4 = 4,
+    VERSION_5 = USER_SNAPSHOT_VERSION,
     NOTED = 1,
     HASH = 8,
     CHECKSUM = 4,
@@ -120,7 +124,9 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
         return ERR_INVALID;
     }
     const size_t start = out->len;
-    const char version = p->n_forgotten > 0    ? VERSION_4
+    const bool timed = p->deliveries.len > 0 && !delivered_is_old(p->deliveries);
+    const char version = timed                 ? VERSION_5
+                         : p->n_forgotten > 0  ? VERSION_4
                          : p->forgotten_ms > 0 ? VERSION_3
                          : p->migration_state  ? VERSION_2
                                                : VERSION_1;
@@ -157,7 +163,7 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
     if (version >= VERSION_3) {
         put_number(out, (uint64_t)(p->forgotten_ms > 0 ? p->forgotten_ms : 0));
     }
-    if (version == VERSION_4) {
+    if (version >= VERSION_4) {
         put_number(out, p->n_forgotten);
     }
     for (size_t i = 0; i < p->n_forgotten; i++) {
@@ -329,7 +335,7 @@ static void get_forgotten(struct input *in, struct user_snapshot *p, int version
         return;
     }
     size_t n = get_count(in, HASH + 1, "a broken count of forgotten items");
-    if (n == 0) {
+    if (n == 0 && version == VERSION_4) {
         bad(in, "no forgotten items");
     }
     struct snapshot_forgotten *list = get_list(in, n, sizeof *list);
@@ -354,8 +360,8 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     if (len < LEAST) {
         return err_set(err, ERR_CORRUPT, "parcel of a user: %zu bytes, fewer than any has", len);
     }
-    if (start[0] < VERSION_1 || start[0] > VERSION_4) {
-        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 to 4", start[0]);
+    if (start[0] < VERSION_1 || start[0] > VERSION_5) {
+        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 to 5", start[0]);
     }
     len -= CHECKSUM;
     if (fixed_at(start + len, CHECKSUM) != (uint32_t)hash_checksum(start, len)) {
@@ -368,6 +374,9 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     size_t blob = get_count(&in, 1, "a broken length of the deliveries");
     if (in.result == 0) {
         out->deliveries = get_bytes(&in, blob);
+        if ((start[0] == VERSION_5) != (blob > 0 && !delivered_is_old(out->deliveries))) {
+            bad(&in, "deliveries of another version");
+        }
     }
     get_exceptions(&in, out);
     get_damaged(&in, out);
@@ -381,6 +390,32 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
         bad(&in, "something left over");
     }
     return in.result;
+}
+
+int user_snapshot_without_times(struct slice *bytes, struct buf *out, struct err *err)
+{
+    struct arena arena = {0};
+    struct delivered_codec codec = {0};
+    struct buf blob = {0};
+    struct user_snapshot p;
+    struct delivered d;
+    if (bytes->len == 0 || bytes->data[0] < VERSION_5) {
+        return 0;
+    }
+    int rc = user_snapshot_decode(bytes->data, bytes->len, &arena, &p, err);
+    rc = rc < 0 ? rc : delivered_unpack(&codec, p.deliveries.data, p.deliveries.len, 0, &arena, &d, err);
+    if (rc == 0 && delivered_pack_old(&codec, &d, &blob) == 0) {
+        p.deliveries = buf_slice(&blob);
+        const size_t start = out->len;
+        rc = user_snapshot_encode(&p, out);
+        *bytes = slice_of(out->data + start, out->len - start);
+    } else if (rc == 0) {
+        rc = ERR_NOMEM;
+    }
+    arena_free(&arena);
+    delivered_codec_free(&codec);
+    buf_free(&blob);
+    return rc == ERR_NOMEM ? err_set(err, ERR_NOMEM, "no memory for a user's parcel") : rc;
 }
 
 int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, struct err *err)
@@ -409,10 +444,46 @@ size_t user_snapshot_later_items(struct snapshot_forgotten *items, size_t n, int
     return left;
 }
 
-void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms)
+/* Of its deliveries those that were sent later. *last: the month of the newest of them; 0: none is left. */
+static int later_deliveries(struct user_snapshot *p, int64_t forgotten_ms, struct arena *arena, int *last,
+                            struct err *err)
 {
+    struct delivered_codec codec = {0};
+    struct buf blob = {0};
+    struct delivered d = {0};
+    struct err why = {0};
+    const struct slice packed = p->deliveries;
+    const struct delivered_unseen earlier = {.cut = delivered_stamp(forgotten_ms + 1, 0)};
+    *last = 0;
+    p->deliveries = slice_of("", 0);
+    if (packed.len == 0 || delivered_is_old(packed)) {
+        return 0; /* those were sent long ago */
+    }
+    int rc = delivered_unpack(&codec, packed.data, packed.len, 0, arena, &d, &why);
+    if (rc == 0) {
+        delivered_unsee(&d, &earlier);
+    }
+    if (rc == 0 && d.n > 0) {
+        rc = delivered_pack(&codec, &d, &blob);
+        const char *copy = rc == 0 ? arena_copy(arena, blob.data, blob.len) : NULL;
+        if (copy != NULL) {
+            p->deliveries = slice_of(copy, blob.len);
+            *last = month_of_ms(delivered_ms(d.list[0].stamp));
+        }
+        rc = copy != NULL ? 0 : ERR_NOMEM;
+    }
+    delivered_codec_free(&codec);
+    buf_free(&blob);
+    return rc == ERR_NOMEM ? err_set(err, ERR_NOMEM, "no memory for what user %s was sent", log_quote(p->user))
+           : rc < 0        ? err_set(err, rc, "user %s: %s", log_quote(p->user), why.text)
+                           : 0;
+}
+
+int user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms, struct arena *arena, struct err *err)
+{
+    int sent;
     if (forgotten_ms <= p->forgotten_ms) {
-        return;
+        return 0;
     }
     const int last = month_of_ms(forgotten_ms);
     for (; p->n_months > 0 && p->months[0].month <= last; p->n_months--) {
@@ -421,12 +492,16 @@ void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms)
     for (; p->n_plays > 0 && p->plays[0].month <= last; p->n_plays--) {
         p->plays++;
     }
+    int rc = later_deliveries(p, forgotten_ms, arena, &sent, err);
+    if (rc < 0) {
+        return rc;
+    }
     if (p->last_month <= last) {
-        p->last_month = 0;
+        p->last_month = sent < p->last_month ? sent : p->last_month;
         p->n_exceptions = 0;
     }
-    p->deliveries = slice_of("", 0); /* nobody knows their times */
     for (; p->n_damaged > 0 && p->damaged[0] <= last; p->n_damaged--) {
         p->damaged++;
     }
+    return 0;
 }

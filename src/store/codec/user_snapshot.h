@@ -10,6 +10,7 @@
 #include "store/store.h"
 
 enum {
+    USER_SNAPSHOT_VERSION = 5,     /* the newest; INFO tells it as parcel_version. 0.1.0, which doesn't, reads 1 to 4 */
     USER_SNAPSHOT_LISTS_MAX = 256, /* months, and damaged ones */
     USER_SNAPSHOT_MONTH_MAX = 65535,
     USER_SNAPSHOT_AHEAD_MS = 24 * 3600 * 1000, /* how far ahead a forget may be: clocks differ */
@@ -33,7 +34,7 @@ struct user_snapshot {
     size_t n_months; /* ascending */
     const struct store_play *plays;
     size_t n_plays;          /* by month and hash, each once */
-    struct slice deliveries; /* their blob, with the ids of the store they come from; empty: none */
+    struct slice deliveries; /* their blob; empty: none */
     const uint64_t *exceptions;
     size_t n_exceptions; /* ascending */
     const int *damaged;
@@ -57,6 +58,10 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
                          struct err *err);
 
+/* What programs read that know no times of deliveries (0.1.0): *bytes become that in `out`, unless they are it. 0,
+ * ERR_NOMEM, or what user_snapshot_decode() and delivered_unpack() say. */
+int user_snapshot_without_times(struct slice *bytes, struct buf *out, struct err *err);
+
 /* How far ahead its forgets may be of the time `later` (store_ops.now): 0, or ERR_RANGE with what is wrong. */
 int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, struct err *err);
 
@@ -65,9 +70,9 @@ int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, st
 size_t user_snapshot_later_items(struct snapshot_forgotten *items, size_t n, int64_t forgotten_ms);
 
 /* Leaves of a snapshot what is surely newer than a forget of its user (INT64_MIN: there was none). One that knows of
- * that forget, or a later one, is left whole; else the months after the forget's stay. A filter doesn't know the days
- * of its plays, and deliveries have no time. */
-void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms);
+ * that forget, or a later one, is left whole; else the months after the forget's stay, since a filter doesn't know the
+ * days of its plays, and what was sent after it. 0, ERR_NOMEM, or ERR_CORRUPT with what is wrong. */
+int user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms, struct arena *arena, struct err *err);
 
 /* Whether it may be of a noted user or tell of forgets, by its version; nothing else of it is read. */
 static inline bool user_snapshot_has_more(struct slice bytes)

@@ -29,7 +29,7 @@ struct memory_user {
     size_t n_plays, cap_plays;
     size_t promised; /* plays of the batch at hand that have room and are not there yet */
 
-    struct store_delivery *deliveries; /* newest first; each item is an allocation of its own */
+    struct store_delivery *deliveries; /* united; each item is an allocation of its own */
     size_t n_deliveries, cap_deliveries;
     size_t promised_deliveries;
 
@@ -59,7 +59,7 @@ struct memory_store {
     pthread_mutex_t mutex; /* all below */
     struct memory_user **buckets;
     size_t n_buckets, n_users;
-    uint64_t last_id; /* of a delivery */
+    uint64_t subs; /* deliveries, from the first on */
     size_t bytes;
     struct store_stats stats;
 

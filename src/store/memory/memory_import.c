@@ -55,7 +55,8 @@ static int read_snapshot(struct plan *p, struct slice bytes)
         return store_lacks(&p->s->base, "users who are still to come from another Redis", p->err);
     }
     memory_now(&p->s->base, &later, &earlier);
-    result = parcel_admit(in, tombstones_user_ms(p->s->tombstones, in->key), later, p->first_kept, &p->newest, p->err);
+    result = parcel_admit(in, tombstones_user_ms(p->s->tombstones, in->key), later, p->first_kept, &p->s->arena,
+                          &p->newest, p->err);
     return result < 0 ? result : parcel_months(in, &p->s->arena, &p->theirs, p->err);
 }
 
@@ -174,7 +175,6 @@ static int plan_deliveries(struct plan *p)
             return err_set(p->err, result, "user %s: %s", log_quote(p->snapshot.user), why.text);
         }
     }
-    delivered_rank(&ours, &theirs);
     s->united.n = 0;
     if (delivered_add(&s->united, ours.list, ours.n) < 0 || delivered_add(&s->united, theirs.list, theirs.n) < 0) {
         return no_memory(p);

@@ -87,8 +87,7 @@ static int look_at_damage(struct memory_store *s, const struct memory_user *u, i
 static int copy_lists(struct store_reader *r, const struct memory_user *u, int first_month, size_t n_plays,
                       struct store_view *view)
 {
-    size_t most = (size_t)config_now(r->store->cfg)->delivered_max;
-    size_t n_deliveries = u->n_deliveries < most ? u->n_deliveries : most;
+    const size_t n_deliveries = u->n_deliveries;
     struct store_play *plays = arena_alloc(&r->arena, n_plays * sizeof *plays + 1);
     struct store_delivery *deliveries = arena_alloc(&r->arena, n_deliveries * sizeof *deliveries + 1);
     uint64_t *exceptions = arena_alloc(&r->arena, u->n_exceptions * sizeof *exceptions + 1);
@@ -111,6 +110,9 @@ static int copy_lists(struct store_reader *r, const struct memory_user *u, int f
         d.item = slice_of(item, d.item.len);
         deliveries[view->n_deliveries++] = d;
     }
+    struct delivered last = {.list = deliveries, .n = n_deliveries};
+    delivered_unite(&last, (size_t)config_now(r->store->cfg)->delivered_max);
+    view->n_deliveries = last.n;
     view->exceptions = exceptions;
     view->n_exceptions = u->n_exceptions;
     if (u->n_exceptions > 0) {

@@ -204,7 +204,6 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     s->cfg = cfg;
     s->later = o->later;
     s->seed = cfg->hash_seed;
-    s->last_id = DELIVERED_MAX; /* imported deliveries have lower ones */
     s->expired_mono_ms = clock_mono_ms();
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, NULL);

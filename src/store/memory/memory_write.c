@@ -38,7 +38,7 @@ static int promise_deliveries(struct memory_store *s, struct memory_user *u, siz
 {
     size_t want = u->n_deliveries + u->promised_deliveries + n;
     u->promised_deliveries += n;
-    want = want < most ? want : most;
+    want = want < most * DELIVERED_TIMES ? want : most * DELIVERED_TIMES;
     if (want > u->cap_deliveries) {
         struct store_delivery *now =
             memory_resize(s, u->deliveries, u->cap_deliveries * sizeof *now, want * sizeof *now, false);
@@ -107,7 +107,7 @@ static void add_deliveries(struct memory_store *s, struct memory_user *u, const 
 {
     struct delivered *all = &s->united;
     const struct slice *items = copies->items + copies->taken;
-    const uint64_t first = s->last_id + 1;
+    const uint64_t first = s->subs;
     const uint8_t *next = event->items;
     all->n = 0;
     delivered_add(all, u->deliveries, u->n_deliveries);
@@ -115,7 +115,10 @@ static void add_deliveries(struct memory_store *s, struct memory_user *u, const 
         struct slice item;
         uint64_t hash;
         next = store_event_item(next, &item, &hash);
-        delivered_add(all, &(struct store_delivery){++s->last_id, hash, items[i]}, 1);
+        delivered_add(
+            all,
+            &(struct store_delivery){.stamp = delivered_stamp(event->at_ms, s->subs++), .hash = hash, .item = items[i]},
+            1);
     }
     delivered_unite(all, copies->most);
     for (size_t i = 0; i < u->n_deliveries; i++) {
@@ -126,7 +129,9 @@ static void add_deliveries(struct memory_store *s, struct memory_user *u, const 
         struct slice item;
         uint64_t hash;
         next = store_event_item(next, &item, &hash);
-        drop_gone(s, all, &(struct store_delivery){first + i, hash, items[i]});
+        drop_gone(s, all,
+                  &(struct store_delivery){
+                      .stamp = delivered_stamp(event->at_ms, first + i), .hash = hash, .item = items[i]});
     }
     s->stats.staged_rows += all->n - u->n_deliveries;
     memcpy(u->deliveries, all->list, all->n * sizeof *all->list);
@@ -235,6 +240,8 @@ static void drop_exact(struct memory_store *s, struct memory_user *u, const stru
             memory_drop_delivery(s, u, i);
         }
     }
+    struct delivered left = {.list = u->deliveries, .n = u->n_deliveries};
+    delivered_unite(&left, DELIVERED_MAX);
 }
 
 static int forget_items(struct memory_store *s, struct memory_user *u, struct store_forget *forget)

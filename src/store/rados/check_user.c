@@ -230,7 +230,7 @@ static void look_at_whole(struct look *k, const struct walked *object)
                       (k->c->later - k->oldest_ms) / DAY_MS);
     }
     size_t count = (size_t)config_now(k->c->s->cfg)->delivered_max;
-    if (k->n_deliveries > count + DELIVERIES_WAIT) {
+    if (k->n_deliveries > count * DELIVERED_TIMES + DELIVERIES_WAIT) {
         check_problem(k->c, "user %s: %zu deliveries, of which %zu count: no merge has removed the others",
                       log_quote(k->user), k->n_deliveries, count);
     }

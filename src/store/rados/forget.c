@@ -232,7 +232,7 @@ static int add_sent(struct op *o, const struct layout_key *key, struct slice val
     if (sent == NULL || copy == NULL) {
         return update_nomem(&o->update);
     }
-    *sent = (struct sent){o->sent, {.id = key->stamp, .hash = key->hash, .item = slice_of(copy, item.len)}};
+    *sent = (struct sent){o->sent, {.stamp = key->stamp, .hash = key->hash, .item = slice_of(copy, item.len)}};
     o->sent = sent;
     o->n_sent++;
     return 0;
@@ -250,7 +250,7 @@ static int look_at_deliveries(struct op *o)
     for (const struct sent *s = o->sent; s != NULL; s = s->next) {
         last.list[last.n++] = s->of;
     }
-    delivered_unite(&last, max);
+    const bool full = delivered_unite(&last, max) == max;
     for (size_t i = 0; i < last.n; i++) {
         const size_t at = hash_place(o->hashes, o->n, last.list[i].hash);
         if (at < o->n) {
@@ -258,10 +258,10 @@ static int look_at_deliveries(struct op *o)
         }
     }
     int result = 0;
-    for (const struct sent *s = o->sent; s != NULL && result == 0 && last.n == max; s = s->next) {
-        const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = s->of.id, .hash = s->of.hash};
+    for (const struct sent *s = o->sent; s != NULL && result == 0 && full; s = s->next) {
+        const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = s->of.stamp, .hash = s->of.hash};
         const bool of_item = hash_place(o->hashes, o->n, key.hash) < o->n;
-        result = !of_item && key.stamp < last.list[last.n - 1].id ? add_going(o, &key) : 0;
+        result = !of_item && key.stamp < last.list[last.n - 1].stamp ? add_going(o, &key) : 0;
     }
     return result;
 }

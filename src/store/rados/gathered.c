@@ -93,7 +93,8 @@ static int take_delivery(struct gathered *g, const struct layout_key *key, struc
     if (copy == NULL || !GROW(g, deliveries)) {
         return ERR_NOMEM;
     }
-    g->deliveries[g->n_deliveries++] = (struct store_delivery){key->stamp, key->hash, slice_of(copy, item.len)};
+    g->deliveries[g->n_deliveries++] =
+        (struct store_delivery){.stamp = key->stamp, .hash = key->hash, .item = slice_of(copy, item.len)};
     g->delivered_month = month > g->delivered_month ? month : g->delivered_month;
     note_month(g, month);
     return 0;
@@ -376,11 +377,6 @@ struct delivered gathered_unite(struct gathered *g, size_t max)
 {
     struct delivered last = {.list = g->deliveries, .n = g->n_deliveries};
     delivered_unite(&last, max);
-    for (size_t i = 1; i < last.n; i++) {
-        if (last.list[i].id >= last.list[i - 1].id) {
-            last.list[i].id = last.list[i - 1].id - 1;
-        }
-    }
     return last;
 }
 

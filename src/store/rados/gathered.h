@@ -54,7 +54,7 @@ void gathered_begin(struct gathered *g, struct arena *arena, size_t limit);
 
 /* The last `max` deliveries. As they lie there: a copy in the arena; 0 or ERR_NOMEM. */
 int gathered_last(const struct gathered *g, size_t max, struct delivered *out);
-/* As a view or a snapshot has them, each with an id of its own, though two nodes may have drawn one stamp: in place. */
+/* The same in place, for a view or a snapshot. */
 struct delivered gathered_unite(struct gathered *g, size_t max);
 
 /* A key and its value, which are copied. 0, ERR_NOMEM, ERR_LARGE. What is damaged is no error here. Of a play the key

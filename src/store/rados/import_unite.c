@@ -35,7 +35,7 @@ static int read_snapshot(struct import *m)
         return err_set(&u->err, ERR_CORRUPT, "user %s: it can't be read when they were forgotten", log_quote(u->user));
     }
     guarded_clock_now(&u->s->clock, &later, &earlier);
-    result = parcel_admit(in, forgotten_ms, later, m->first_kept, &m->newest, &u->err);
+    result = parcel_admit(in, forgotten_ms, later, m->first_kept, &u->arena, &m->newest, &u->err);
     return result < 0 ? result : parcel_months(in, &u->arena, &m->theirs, &u->err);
 }
 
@@ -226,7 +226,7 @@ static int put_deliveries(struct import *m, const struct delivered *all)
         char value[LAYOUT_DELIVERY_VALUE];
         if (!delivered_has(&there, d)) {
             size_t len = layout_delivery_write(m->newest, d->item, value);
-            const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = d->id, .hash = d->hash};
+            const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = d->stamp, .hash = d->hash};
             result = update_set(u, &key, slice_of(value, len));
             m->keys++;
         }
@@ -234,7 +234,8 @@ static int put_deliveries(struct import *m, const struct delivered *all)
     for (size_t i = 0; i < g->n_deliveries && result == 0; i++) {
         const struct store_delivery *d = &g->deliveries[i];
         if (!delivered_has(all, d)) {
-            result = update_remove(u, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->id, .hash = d->hash});
+            result =
+                update_remove(u, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->stamp, .hash = d->hash});
         }
     }
     return result;
@@ -257,7 +258,6 @@ static int unite_deliveries(struct import *m)
     if (gathered_last(&m->gathered, max, &all) < 0) {
         return update_nomem(&m->update);
     }
-    delivered_rank(&all, &theirs);
     if (delivered_add(&all, theirs.list, theirs.n) < 0) {
         return update_nomem(&m->update);
     }

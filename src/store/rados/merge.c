@@ -222,7 +222,7 @@ static int remove_deliveries(struct merge *m, bool all)
             continue;
         }
         m->removed_keys++;
-        result = merge_remove_key(m, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->id, .hash = d->hash});
+        result = merge_remove_key(m, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->stamp, .hash = d->hash});
     }
     return result;
 }
@@ -283,7 +283,12 @@ static int plan(struct update *u)
     }
     if (m->state == MERGE_BEGUN) {
         const struct gathered *g = &m->gathered;
-        const struct merges_seen seen = {g->n_plays, g->n_deliveries, g->oldest_ms, u->expected.value};
+        struct delivered last;
+        if (gathered_last(g, (size_t)config_now(u->s->cfg)->delivered_max, &last) < 0) {
+            return update_nomem(u);
+        }
+        const struct merges_seen seen = {g->n_plays, g->n_deliveries, g->n_deliveries - last.n, g->oldest_ms,
+                                         u->expected.value};
         m->early = !m->night && !merges_enough(u->s, u->key, &seen);
         if (m->early) {
             return UPDATE_NOTHING;

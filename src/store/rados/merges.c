@@ -118,10 +118,9 @@ static uint32_t others_look_at(const struct rados_store *s, int64_t key)
     return LOOK + drawn(s, key, LOOK_SPREAD);
 }
 
-static bool waits(struct rados_store *s, const struct merges_seen *seen, size_t wanted)
+static bool waits(const struct merges_seen *seen, size_t wanted)
 {
-    size_t last = (size_t)config_now(s->cfg)->delivered_max;
-    return seen->plays >= wanted || seen->deliveries >= last + wanted;
+    return seen->plays >= wanted || seen->gone >= wanted;
 }
 
 static bool is_old(struct rados_store *s, const struct merges_seen *seen)
@@ -137,7 +136,7 @@ static bool is_shown(struct rados_store *s, int64_t key, const struct merges_see
     size_t wanted = whose == OURS      ? ENOUGH
                     : whose == NOBODYS ? ENOUGH + drawn(s, key, SPREAD)
                                        : OTHERS + drawn(s, key, SPREAD);
-    return waits(s, seen, wanted) || is_old(s, seen);
+    return waits(seen, wanted) || is_old(s, seen);
 }
 
 /* To whom has recorded so much that it looks. */
@@ -146,7 +145,7 @@ static bool is_found(struct rados_store *s, const struct under_way *u, const str
     bool unchanged = u->whose == OURS || u->mark == u->found_mark;
     bool alone = seen->plays + seen->deliveries <= u->recorded;
     bool first = u->whose == NOBODYS && (alone || drawn(s, u->key, FIRST) == 0);
-    return (waits(s, seen, ENOUGH) && (unchanged || first)) || waits(s, seen, LOOK_MAX) || is_old(s, seen);
+    return (waits(seen, ENOUGH) && (unchanged || first)) || waits(seen, LOOK_MAX) || is_old(s, seen);
 }
 
 /* --- what is under way --- */

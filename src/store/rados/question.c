@@ -89,7 +89,10 @@ static void note_refusal(struct question *q, struct err *err)
 static struct merges_seen what_was_seen(const struct question *q)
 {
     const struct gathered *g = &q->gathered;
-    return (struct merges_seen){g->n_plays, g->n_deliveries, g->oldest_ms, q->fetch.generation};
+    return (struct merges_seen){.plays = g->n_plays,
+                                .deliveries = g->n_deliveries,
+                                .oldest_ms = g->oldest_ms,
+                                .generation = q->fetch.generation};
 }
 
 static void answer(struct question *q)
@@ -235,10 +238,11 @@ int rados_load(struct store_reader *reader, struct store_load *load)
 static int make_view(struct question *q, const struct gathered_question *question, struct store_view *view,
                      struct err *err)
 {
-    const struct merges_seen seen = what_was_seen(q); /* before the view makes it fewer */
+    struct merges_seen seen = what_was_seen(q); /* before the view makes it fewer */
     q->gathered.strange = slice_of(q->fetch.strange, q->fetch.strange_len);
     int result = gathered_view(&q->gathered, question, view, err);
     if (result == 0) {
+        seen.gone = view->known ? seen.deliveries - view->n_deliveries : 0;
         merges_saw(q->s, q->key, question->user, &seen);
     }
     return result;

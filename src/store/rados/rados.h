@@ -193,6 +193,7 @@ void merges_destroy(struct rados_store *s);
 /* What was read of a user. */
 struct merges_seen {
     size_t plays, deliveries;
+    size_t gone;             /* of the deliveries, those that count no more */
     int64_t oldest_ms;       /* when the oldest play was recorded; INT64_MAX: there is none */
     struct slice generation; /* "": the user has none */
 };

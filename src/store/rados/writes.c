@@ -274,11 +274,12 @@ static int set_play(struct update *u, uint64_t hash, int month, int64_t now)
                       slice_of(value, sizeof value));
 }
 
-static int set_delivery(struct update *u, struct slice item, uint64_t hash, int month)
+static int set_delivery(struct update *u, struct slice item, uint64_t hash, int64_t at_ms)
 {
     char value[LAYOUT_DELIVERY_VALUE];
-    size_t len = layout_delivery_write(month, item, value);
-    const struct layout_key key = {.kind = LAYOUT_DELIVERY, .hash = hash, .stamp = rados_store_stamp(u->s)};
+    size_t len = layout_delivery_write(month_of_ms(at_ms), item, value);
+    const struct layout_key key = {
+        .kind = LAYOUT_DELIVERY, .hash = hash, .stamp = delivered_stamp(at_ms, rados_store_stamp(u->s))};
     return update_set(u, &key, slice_of(value, len));
 }
 
@@ -301,7 +302,8 @@ static int plan(struct update *u)
                 continue;
             }
             r->keys++;
-            result = event->kind == STORE_PLAY ? set_play(u, hash, month, later) : set_delivery(u, item, hash, month);
+            result =
+                event->kind == STORE_PLAY ? set_play(u, hash, month, later) : set_delivery(u, item, hash, event->at_ms);
         }
     }
     return result < 0 ? result : r->keys > 0 ? UPDATE_WRITE : UPDATE_NOTHING;

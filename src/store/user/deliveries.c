@@ -62,28 +62,28 @@ int delivered_add(struct delivered *d, const struct store_delivery *list, size_t
 
 /* --- what counts ---
  * What comes newest first, as it nearly always does, is only read. Otherwise a heap with the newest on top gives them
- * up in order; each that isn't kept yet is kept at the end of the array, from behind, where the heap has just shrunk;
- * so nothing needs memory, and the rest is never sorted. */
+ * up in order; each that is kept is kept at the end of the array, from behind, where the heap has just shrunk; so
+ * nothing needs memory, and the rest is never sorted. The last item that counts ends it. */
 
 static bool older(const struct store_delivery *a, const struct store_delivery *b)
 {
-    return a->id != b->id ? a->id < b->id : a->hash < b->hash;
+    return a->stamp != b->stamp ? a->stamp < b->stamp : a->hash != b->hash ? a->hash < b->hash : a->group < b->group;
 }
 
 /* What is kept: from `first` on, upwards or, of a heap, downwards. */
 struct kept {
     struct store_delivery *first;
     ptrdiff_t step;
-    size_t n, most;
+    size_t n, items, most; /* most: of items */
     size_t mask;
-    uint16_t cells[CELLS_MAX]; /* an open-addressing table by hash: 1 + the number of a kept one */
+    uint32_t cells[CELLS_MAX]; /* an open-addressing table by hash: 1 + the number of an item's oldest kept one */
 };
 
 static void kept_begin(struct kept *k, struct store_delivery *first, ptrdiff_t step, size_t most)
 {
     k->first = first;
     k->step = step;
-    k->n = 0;
+    k->n = k->items = 0;
     k->most = most < DELIVERED_MAX ? most : DELIVERED_MAX;
     k->mask = 1;
     while (k->mask + 1 < 2 * k->most) {
@@ -92,21 +92,30 @@ static void kept_begin(struct kept *k, struct store_delivery *first, ptrdiff_t s
     memset(k->cells, 0, (k->mask + 1) * sizeof(k->cells[0]));
 }
 
-/* Keeps the next newest, unless a newer one of its item is. */
+/* Keeps the next newest, unless it is there, or newer times of its item are enough. */
 static inline void keep(struct kept *k, const struct store_delivery *d)
 {
     size_t at = (size_t)d->hash & k->mask;
+    uint32_t which = (uint32_t)k->items, nth = 0;
     for (; k->cells[at] != 0; at = (at + 1) & k->mask) {
-        const struct store_delivery *kept = k->first + k->step * (k->cells[at] - 1);
-        if (kept->hash == d->hash && slice_eq(kept->item, d->item)) {
-            return;
+        const struct store_delivery *newer = k->first + k->step * (ptrdiff_t)(k->cells[at] - 1);
+        if (newer->hash == d->hash && slice_eq(newer->item, d->item)) {
+            if (delivered_ms(newer->stamp) == delivered_ms(d->stamp) || newer->nth + 1 == DELIVERED_TIMES) {
+                return;
+            }
+            which = newer->which;
+            nth = newer->nth + 1;
+            break;
         }
     }
     struct store_delivery *to = k->first + k->step * (ptrdiff_t)k->n;
     if (to != d) {
         *to = *d;
     }
-    k->cells[at] = (uint16_t)++k->n;
+    to->which = which;
+    to->nth = nth;
+    k->items += nth == 0;
+    k->cells[at] = (uint32_t)++k->n;
 }
 
 static bool comes_newest_first(const struct store_delivery *list, size_t n)
@@ -140,7 +149,7 @@ static void keep_by_heap(struct kept *k, struct store_delivery *list, size_t n)
     for (size_t i = n / 2; i-- > 0;) {
         sift(list, n, i, list[i]);
     }
-    while (n > 0 && k->n < k->most) {
+    while (n > 0 && k->items < k->most) {
         struct store_delivery newest = list[0];
         n--;
         if (n > 0) {
@@ -150,18 +159,18 @@ static void keep_by_heap(struct kept *k, struct store_delivery *list, size_t n)
     }
 }
 
-void delivered_unite(struct delivered *d, size_t max)
+size_t delivered_unite(struct delivered *d, size_t max)
 {
     struct store_delivery *list = d->list;
     const size_t n = d->n, most = max < n ? max : n;
     struct kept k;
     if (comes_newest_first(list, n)) {
         kept_begin(&k, list, 1, most);
-        for (size_t i = 0; i < n && k.n < k.most; i++) {
+        for (size_t i = 0; i < n && k.items < k.most; i++) {
             keep(&k, &list[i]);
         }
         d->n = k.n;
-        return;
+        return k.items;
     }
     kept_begin(&k, list + n - 1, -1, most);
     keep_by_heap(&k, list, n);
@@ -172,6 +181,16 @@ void delivered_unite(struct delivered *d, size_t max)
         list[j] = swap;
     }
     d->n = k.n;
+    return k.items;
+}
+
+size_t delivered_items(const struct store_delivery *list, size_t n)
+{
+    size_t items = 0;
+    for (size_t i = 0; i < n; i++) {
+        items += list[i].nth == 0;
+    }
+    return items;
 }
 
 bool delivered_has(const struct delivered *d, const struct store_delivery *one)
@@ -198,7 +217,7 @@ size_t delivered_unsee(struct delivered *d, const struct delivered_unseen *what)
     size_t left = 0;
     for (size_t i = 0; i < d->n; i++) {
         const struct store_delivery *of = &d->list[i];
-        bool gone = of->id < what->cut;
+        bool gone = of->stamp < what->cut;
         for (size_t j = 0; j < what->n && !gone; j++) {
             gone = of->hash == what->hashes[j] && (what->items == NULL || slice_eq(of->item, what->items[j]));
         }
@@ -208,40 +227,8 @@ size_t delivered_unsee(struct delivered *d, const struct delivered_unseen *what)
     }
     const size_t went = d->n - left;
     d->n = left;
+    if (went > 0) {
+        delivered_unite(d, DELIVERED_MAX); /* others came before */
+    }
     return went;
-}
-
-/* --- those of another store --- */
-
-/* The k-th newest distinct id of the list, or one below all of them. */
-struct ranks {
-    const struct delivered *of;
-    size_t at;
-    uint64_t id; /* of the rank at hand */
-};
-
-static void next_rank(struct ranks *r)
-{
-    while (r->at < r->of->n && r->of->list[r->at].id == r->id) {
-        r->at++;
-    }
-    if (r->at < r->of->n) {
-        r->id = r->of->list[r->at].id;
-    } else if (r->id > 0) {
-        r->id--;
-    }
-}
-
-void delivered_rank(const struct delivered *ours, struct delivered *theirs)
-{
-    struct ranks ranks = {ours, 0, ours->n > 0 ? ours->list[0].id : theirs->n};
-    uint64_t before = theirs->n > 0 ? theirs->list[0].id : 0;
-    for (size_t i = 0; i < theirs->n; i++) {
-        const uint64_t id = theirs->list[i].id;
-        if (id != before) {
-            next_rank(&ranks);
-        }
-        before = id;
-        theirs->list[i].id = ranks.id;
-    }
 }

@@ -1,19 +1,30 @@
-/* A user's last deliveries as a blob: the column `items` of the table `delivered`. Version 1.
+/* A user's last deliveries as a blob: the column `items` of the table `delivered`. Version 2; 1 is read.
  *
- *   1     format version in the high three bits (1); bit 0: the payload is compressed; the other bits are zero
+ *   1     format version in the high three bits (2); bit 0: the payload is compressed; bit 1: some item has several
+ *         times; bit 2: some delivery has a group; the other bits are zero
  *   1..4  only when compressed: length of the payload before compression (varint)
  *   any   payload, as it is or as one zstd frame, up to the checksum
  *   4     checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
  *
- * The payload: n (varint, at most DELIVERED_MAX); n ids, newest first: the first as it is, each other as its distance
- * from the one before (varints); then n items, each a length byte (1 to 255) and its bytes. Nothing follows.
+ * The payload: n, the number of items, at most DELIVERED_MAX, and, with bit 1, m, the number of deliveries (varints;
+ * else m is n). Then columns of m numbers (varints), newest first: times, the first as it is, each other as its
+ * distance from the one before; subs, as the distance from the one before where that has the same time, else as they
+ * are; with bit 1, which item it is: 0 one that wasn't there yet, else how many items ago it came first, 1 for the last
+ * new one; with bit 2 its group: 0 none, else its place among the groups, from 1 on. Then, with bit 2, how many groups
+ * there are (varint), and each, 8 bytes, little endian. At last n items, each a length byte (1 to 255) and its bytes.
+ * Nothing follows.
  *
- * Consecutive ids differ by little and items of one service look alike, so they compress well. Compression is used only
- * where it makes the blob smaller. Hashes aren't stored: they are recomputed with the folder's seed.
+ * Mostly an item has one time, and those of one question share it and have subs one apart; that and items that look
+ * alike compress well. Compression is used only where it makes the blob smaller. Hashes aren't stored: they are
+ * recomputed with the folder's seed.
+ *
+ * Version 1 has the bits 1 and 2 zero, and n ids as one column, newest first: the first as it is, each other as its
+ * distance from the one before.
  */
 #include "store/user/deliveries.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <zstd.h>
@@ -23,13 +34,22 @@
 
 enum {
     VERSION_1 = 1 << 5,
+    VERSION_2 = 2 << 5,
     COMPRESSED = 1,
+    REPEATED = 2,
+    GROUPED = 4,
     CHECKSUM = 4,
     LEVEL = 3,
     ITEM_MAX = 255,
+    GROUP_BYTES = 8,
+    ENTRIES_MAX = DELIVERED_MAX * DELIVERED_TIMES,
+    ENTRY_MAX = 4 * VARINT_MAX + GROUP_BYTES,
     /* The largest payload that a list can have; what a blob claims is held against it before any allocation. */
-    PAYLOAD_MAX = VARINT_MAX + DELIVERED_MAX * (VARINT_MAX + 1 + ITEM_MAX),
+    PAYLOAD_MAX = 3 * VARINT_MAX + ENTRIES_MAX * ENTRY_MAX + DELIVERED_MAX * (1 + ITEM_MAX),
 };
+
+#define SUB_MAX (((uint64_t)1 << DELIVERED_SUB_BITS) - 1)
+#define MS_MAX ((uint64_t)INT64_MAX >> DELIVERED_SUB_BITS)
 
 /* --- packing --- */
 
@@ -46,18 +66,108 @@ static uint32_t checksum_of(const void *bytes, size_t len)
     return (uint32_t)hash_checksum(bytes, len);
 }
 
-/* Writes the list's payload into the scratch. */
-static int put_payload(struct buf *scratch, const struct store_delivery *list, size_t n)
+static uint64_t sub_of(uint64_t stamp)
 {
-    if (n > DELIVERED_MAX) {
+    return stamp & SUB_MAX;
+}
+
+/* As a united list is. *items: how many it has. */
+static bool is_united(const struct delivered *d, size_t *items)
+{
+    *items = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        const struct store_delivery *one = &d->list[i];
+        if (one->item.len < 1 || one->item.len > ITEM_MAX || (i > 0 && one->stamp > d->list[i - 1].stamp) ||
+            (one->nth == 0 ? one->which != *items : one->which >= *items) || one->nth >= DELIVERED_TIMES) {
+            return false;
+        }
+        *items += one->nth == 0;
+    }
+    return *items <= DELIVERED_MAX;
+}
+
+static uint8_t *put_times(uint8_t *out, const struct delivered *d)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        const uint64_t ms = (uint64_t)delivered_ms(d->list[i].stamp);
+        out += varint_put(out, i > 0 ? (uint64_t)delivered_ms(d->list[i - 1].stamp) - ms : ms);
+    }
+    for (size_t i = 0; i < d->n; i++) {
+        const uint64_t stamp = d->list[i].stamp;
+        const bool same = i > 0 && delivered_ms(d->list[i - 1].stamp) == delivered_ms(stamp);
+        out += varint_put(out, same ? sub_of(d->list[i - 1].stamp) - sub_of(stamp) : sub_of(stamp));
+    }
+    return out;
+}
+
+static uint8_t *put_which(uint8_t *out, const struct delivered *d)
+{
+    size_t items = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        const struct store_delivery *one = &d->list[i];
+        out += varint_put(out, one->nth == 0 ? 0 : items - one->which);
+        items += one->nth == 0;
+    }
+    return out;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* ERR_NOMEM */
+static int put_groups(uint8_t **out, const struct delivered *d)
+{
+    size_t n = 0;
+    uint64_t *groups = malloc(d->n * sizeof *groups);
+    if (groups == NULL) {
+        return ERR_NOMEM;
+    }
+    for (size_t i = 0; i < d->n; i++) {
+        groups[n] = d->list[i].group;
+        n += d->list[i].group != 0;
+    }
+    n = hash_distinct(groups, n);
+    for (size_t i = 0; i < d->n; i++) {
+        const uint64_t *found = bsearch(&d->list[i].group, groups, n, sizeof *groups, by_value);
+        *out += varint_put(*out, found != NULL ? (uint64_t)(found - groups) + 1 : 0);
+    }
+    *out += varint_put(*out, n);
+    for (size_t i = 0; i < n; i++) {
+        for (int b = 0; b < GROUP_BYTES; b++) {
+            *(*out)++ = (uint8_t)(groups[i] >> (8 * b));
+        }
+    }
+    free(groups);
+    return 0;
+}
+
+static uint8_t *put_items(uint8_t *out, const struct delivered *d)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        const struct slice item = d->list[i].item;
+        if (d->list[i].nth == 0) {
+            *out++ = (uint8_t)item.len;
+            memcpy(out, item.data, item.len);
+            out += item.len;
+        }
+    }
+    return out;
+}
+
+/* Writes the list's payload into the scratch. *form: the blob's first byte. */
+static int put_payload(struct buf *scratch, const struct delivered *d, uint8_t *form)
+{
+    size_t items, most = 3 * VARINT_MAX;
+    if (!is_united(d, &items)) {
         return ERR_INVALID;
     }
-    size_t most = VARINT_MAX;
-    for (size_t i = 0; i < n; i++) {
-        if (list[i].item.len < 1 || list[i].item.len > ITEM_MAX || (i > 0 && list[i].id > list[i - 1].id)) {
-            return ERR_INVALID;
-        }
-        most += VARINT_MAX + 1 + list[i].item.len;
+    bool grouped = false;
+    for (size_t i = 0; i < d->n; i++) {
+        most += ENTRY_MAX + (d->list[i].nth == 0 ? 1 + d->list[i].item.len : 0);
+        grouped = grouped || d->list[i].group != 0;
     }
     buf_clear(scratch);
     int rc = buf_reserve(scratch, most);
@@ -65,15 +175,43 @@ static int put_payload(struct buf *scratch, const struct store_delivery *list, s
         return rc;
     }
     uint8_t *out = (uint8_t *)scratch->data;
-    out += varint_put(out, n);
-    for (size_t i = 0; i < n; i++) {
-        out += varint_put(out, i > 0 ? list[i - 1].id - list[i].id : list[i].id);
+    *form = (uint8_t)(VERSION_2 | (d->n > items ? REPEATED : 0) | (grouped ? GROUPED : 0));
+    out += varint_put(out, items);
+    if (d->n > items) {
+        out += varint_put(out, d->n);
     }
-    for (size_t i = 0; i < n; i++) {
-        *out++ = (uint8_t)list[i].item.len;
-        memcpy(out, list[i].item.data, list[i].item.len);
-        out += list[i].item.len;
+    out = put_times(out, d);
+    out = d->n > items ? put_which(out, d) : out;
+    rc = grouped ? put_groups(&out, d) : 0;
+    if (rc == 0) {
+        out = put_items(out, d);
+        scratch->len = (size_t)(out - (uint8_t *)scratch->data);
     }
+    return rc;
+}
+
+/* The same in version 1. An id says no more than the order. */
+static int put_old_payload(struct buf *scratch, const struct delivered *d, uint8_t *form)
+{
+    size_t items, most = 2 * VARINT_MAX;
+    if (!is_united(d, &items)) {
+        return ERR_INVALID;
+    }
+    for (size_t i = 0; i < d->n; i++) {
+        most += d->list[i].nth == 0 ? 2 + d->list[i].item.len : 0;
+    }
+    buf_clear(scratch);
+    int rc = buf_reserve(scratch, most);
+    if (rc != 0) {
+        return rc;
+    }
+    uint8_t *out = (uint8_t *)scratch->data;
+    *form = VERSION_1;
+    out += varint_put(out, items);
+    for (size_t i = 0; i < items; i++) {
+        out += varint_put(out, i == 0 ? items : 1);
+    }
+    out = put_items(out, d);
     scratch->len = (size_t)(out - (uint8_t *)scratch->data);
     return 0;
 }
@@ -94,20 +232,17 @@ static size_t compress(struct delivered_codec *codec, uint8_t *to, size_t room)
     return ZSTD_isError(len) ? 0 : len;
 }
 
-int delivered_pack(struct delivered_codec *codec, const struct delivered *d, struct buf *out)
+/* The scratch as a blob of that form, behind out. */
+static int put_blob(struct delivered_codec *codec, uint8_t form, struct buf *out)
 {
-    int rc = put_payload(&codec->scratch, d->list, d->n);
-    if (rc != 0) {
-        return rc;
-    }
     size_t payload = codec->scratch.len;
     size_t bound = ZSTD_compressBound(payload);
-    rc = buf_reserve(out, 1 + VARINT_MAX + bound + CHECKSUM);
+    int rc = buf_reserve(out, 1 + VARINT_MAX + bound + CHECKSUM);
     if (rc != 0) {
         return rc;
     }
     uint8_t *blob = (uint8_t *)out->data + out->len;
-    blob[0] = VERSION_1 | COMPRESSED;
+    blob[0] = form | COMPRESSED;
     size_t at = 1 + varint_put(blob + 1, payload);
     size_t compressed = compress(codec, blob + at, bound);
     if (compressed == 0) {
@@ -116,7 +251,7 @@ int delivered_pack(struct delivered_codec *codec, const struct delivered *d, str
     if (at + compressed < 1 + payload) {
         at += compressed;
     } else {
-        blob[0] = VERSION_1;
+        blob[0] = form;
         memcpy(blob + 1, codec->scratch.data, payload);
         at = 1 + payload;
     }
@@ -126,6 +261,25 @@ int delivered_pack(struct delivered_codec *codec, const struct delivered *d, str
     }
     out->len += at;
     return 0;
+}
+
+int delivered_pack(struct delivered_codec *codec, const struct delivered *d, struct buf *out)
+{
+    uint8_t form;
+    int rc = put_payload(&codec->scratch, d, &form);
+    return rc != 0 ? rc : put_blob(codec, form, out);
+}
+
+int delivered_pack_old(struct delivered_codec *codec, const struct delivered *d, struct buf *out)
+{
+    uint8_t form;
+    int rc = put_old_payload(&codec->scratch, d, &form);
+    return rc != 0 ? rc : put_blob(codec, form, out);
+}
+
+bool delivered_is_old(struct slice blob)
+{
+    return blob.len > 0 && ((uint8_t)blob.data[0] & ~COMPRESSED) == VERSION_1;
 }
 
 /* --- unpacking --- */
@@ -145,8 +299,8 @@ static int get_payload(struct delivered_codec *codec, const uint8_t *blob, size_
     if (sum != checksum_of(blob, len)) {
         return err_set(err, ERR_CORRUPT, "deliveries have a wrong checksum");
     }
-    if ((blob[0] & ~COMPRESSED) != VERSION_1) {
-        return err_set(err, ERR_CORRUPT, "deliveries begin with byte 0x%02x, which isn't version 1", blob[0]);
+    if ((blob[0] & ~COMPRESSED) != VERSION_1 && (blob[0] & ~(COMPRESSED | REPEATED | GROUPED)) != VERSION_2) {
+        return err_set(err, ERR_CORRUPT, "deliveries begin with byte 0x%02x, which isn't version 1 or 2", blob[0]);
     }
     const uint8_t *from = blob + 1;
     size_t from_len = len - 1;
@@ -184,67 +338,185 @@ static int get_payload(struct delivered_codec *codec, const uint8_t *blob, size_
     return 0;
 }
 
-static int get_ids(const uint8_t **at, const uint8_t *end, struct store_delivery *list, size_t n, struct err *err)
+/* What is left to be read, and the list that it becomes. */
+struct reading {
+    const uint8_t *at, *end;
+    struct store_delivery *list;
+    size_t n, items;
+    struct err *err;
+};
+
+static bool get_number(struct reading *r, uint64_t most, uint64_t *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t v = 0;
-        size_t used = varint_get(*at, end, &v);
-        if (used == 0 || (i > 0 && v > list[i - 1].id)) {
-            return err_set(err, ERR_CORRUPT, "delivery %zu of %zu has a broken id", i + 1, n);
+    size_t used = varint_get(r->at, r->end, out);
+    r->at += used;
+    return used > 0 && *out <= most;
+}
+
+static int broken(const struct reading *r, size_t i, const char *what)
+{
+    return err_set(r->err, ERR_CORRUPT, "delivery %zu of %zu has a broken %s", i + 1, r->n, what);
+}
+
+/* A higher id was sent later. Nobody knows when, but long ago: so the newest has the last of DELIVERED_MAX ms of 1970,
+ * and each lower id one ms less. */
+static int get_ids(struct reading *r)
+{
+    uint64_t id = 0, v, ms = DELIVERED_MAX;
+    for (size_t i = 0; i < r->n; i++) {
+        if (!get_number(r, i > 0 ? id : UINT64_MAX, &v)) {
+            return broken(r, i, "id");
         }
-        list[i].id = i > 0 ? list[i - 1].id - v : v;
-        *at += used;
+        id = i > 0 ? id - v : v;
+        ms -= i > 0 && v > 0;
+        r->list[i] = (struct store_delivery){.stamp = delivered_stamp((int64_t)ms, 0)};
     }
     return 0;
 }
 
-static int get_items(const uint8_t *at, const uint8_t *end, uint64_t seed, struct store_delivery *list, size_t n,
-                     struct err *err)
+static int get_times(struct reading *r)
 {
-    for (size_t i = 0; i < n; i++) {
-        size_t len = at < end ? *at++ : 0;
-        if (len < 1 || len > (size_t)(end - at)) {
-            return err_set(err, ERR_CORRUPT, "delivery %zu of %zu is cut off or empty", i + 1, n);
+    uint64_t ms = 0, sub = 0, v;
+    for (size_t i = 0; i < r->n; i++) {
+        if (!get_number(r, i > 0 ? ms : MS_MAX, &v)) {
+            return broken(r, i, "time");
         }
-        list[i].item = slice_of((const char *)at, len);
-        list[i].hash = hash_id(seed, list[i].item);
-        at += len;
+        ms = i > 0 ? ms - v : v;
+        r->list[i] = (struct store_delivery){.stamp = delivered_stamp((int64_t)ms, 0)};
     }
-    if (at != end) {
-        return err_set(err, ERR_CORRUPT, "%zu bytes behind the last of %zu deliveries", (size_t)(end - at), n);
+    for (size_t i = 0; i < r->n; i++) {
+        struct store_delivery *d = &r->list[i];
+        const bool same = i > 0 && delivered_ms(d[-1].stamp) == delivered_ms(d->stamp);
+        if (!get_number(r, same ? sub : SUB_MAX, &v)) {
+            return broken(r, i, "sub");
+        }
+        sub = same ? sub - v : v;
+        d->stamp |= sub;
     }
+    return 0;
+}
+
+/* last: of each item the place of its oldest so far. */
+static int get_which(struct reading *r, bool repeated, uint32_t *last)
+{
+    uint32_t items = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        struct store_delivery *d = &r->list[i];
+        uint64_t back = 0;
+        if (repeated && !get_number(r, items, &back)) {
+            return broken(r, i, "item");
+        }
+        if (back == 0) {
+            d->which = items;
+            if (items++ == r->items) {
+                return broken(r, i, "item");
+            }
+        } else {
+            const struct store_delivery *newer = &r->list[last[items - back]];
+            d->which = newer->which;
+            d->nth = newer->nth + 1;
+            if (d->nth == DELIVERED_TIMES || delivered_ms(newer->stamp) == delivered_ms(d->stamp)) {
+                return broken(r, i, "item");
+            }
+        }
+        last[d->which] = (uint32_t)i;
+    }
+    return items == r->items ? 0 : broken(r, r->n - 1, "item");
+}
+
+static int get_groups(struct reading *r)
+{
+    uint64_t n;
+    for (size_t i = 0; i < r->n; i++) {
+        if (!get_number(r, r->n, &r->list[i].group)) {
+            return broken(r, i, "group");
+        }
+    }
+    if (!get_number(r, r->n, &n) || n * GROUP_BYTES > (size_t)(r->end - r->at)) {
+        return err_set(r->err, ERR_CORRUPT, "deliveries have a broken number of groups");
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        const uint64_t place = r->list[i].group;
+        uint64_t group = 0;
+        for (int b = 0; b < GROUP_BYTES && place > 0 && place <= n; b++) {
+            group |= (uint64_t)r->at[(place - 1) * GROUP_BYTES + (unsigned)b] << (8 * b);
+        }
+        if (place > n || (place > 0 && group == 0)) {
+            return broken(r, i, "group");
+        }
+        r->list[i].group = group;
+    }
+    r->at += n * GROUP_BYTES;
+    return 0;
+}
+
+/* items: room for each, by `which`. */
+static int get_items(struct reading *r, uint64_t seed, struct store_delivery **items)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct store_delivery *d = &r->list[i];
+        if (d->nth > 0) {
+            d->item = items[d->which]->item;
+            d->hash = items[d->which]->hash;
+            continue;
+        }
+        size_t len = r->at < r->end ? *r->at++ : 0;
+        if (len < 1 || len > (size_t)(r->end - r->at)) {
+            return err_set(r->err, ERR_CORRUPT, "delivery %zu of %zu is cut off or empty", i + 1, r->n);
+        }
+        d->item = slice_of((const char *)r->at, len);
+        d->hash = hash_id(seed, d->item);
+        items[d->which] = d;
+        r->at += len;
+    }
+    return r->at == r->end ? 0
+                           : err_set(r->err, ERR_CORRUPT, "%zu bytes behind the last of %zu deliveries",
+                                     (size_t)(r->end - r->at), r->n);
+}
+
+/* How many there are. Each has at least a byte of each column, and an item its length and a byte. */
+static int get_counts(struct reading *r, bool old, bool repeated)
+{
+    uint64_t items, n;
+    const size_t columns = old ? 1 : 2;
+    bool good = get_number(r, DELIVERED_MAX, &items);
+    n = items;
+    good = good && (!repeated || (get_number(r, items * DELIVERED_TIMES, &n) && n > items));
+    if (!good || n * (columns + repeated) + 2 * items > (size_t)(r->end - r->at)) {
+        return err_set(r->err, ERR_CORRUPT, "deliveries have a broken count");
+    }
+    r->items = (size_t)items;
+    r->n = (size_t)n;
     return 0;
 }
 
 int delivered_unpack(struct delivered_codec *codec, const void *blob, size_t len, uint64_t seed, struct arena *arena,
                      struct delivered *d, struct err *err)
 {
-    const uint8_t *at = NULL;
+    struct reading r = {.err = err};
     size_t payload_len = 0;
-    uint64_t count = 0;
     *d = (struct delivered){0};
-    int rc = get_payload(codec, blob, len, arena, &at, &payload_len, err);
+    int rc = get_payload(codec, blob, len, arena, &r.at, &payload_len, err);
     if (rc != 0) {
         return rc;
     }
-    const uint8_t *end = at + payload_len;
-    size_t used = varint_get(at, end, &count);
-    at += used;
-    /* A delivery has at least a byte of id, its length and a byte. */
-    if (used == 0 || count > DELIVERED_MAX || count > (size_t)(end - at) / 3) {
-        return err_set(err, ERR_CORRUPT, "deliveries have a broken count");
+    const uint8_t form = *(const uint8_t *)blob;
+    const bool old = (form & ~COMPRESSED) == VERSION_1, repeated = (form & REPEATED) != 0;
+    r.end = r.at + payload_len;
+    if ((rc = get_counts(&r, old, repeated)) != 0) {
+        return rc;
     }
-    struct store_delivery *out = arena_alloc(arena, (size_t)count * sizeof(*out));
-    if (out == NULL) {
-        return err_set(err, ERR_NOMEM, "no memory for %llu deliveries", (unsigned long long)count);
+    void *of_items = arena_alloc(arena, r.items * sizeof(struct store_delivery *)); /* a number each, then an item's */
+    r.list = arena_alloc(arena, r.n * sizeof *r.list);
+    if (r.list == NULL || of_items == NULL) {
+        return err_set(err, ERR_NOMEM, "no memory for %zu deliveries", r.n);
     }
-    rc = get_ids(&at, end, out, (size_t)count, err);
+    rc = old ? get_ids(&r) : get_times(&r);
+    rc = rc == 0 ? get_which(&r, repeated, of_items) : rc;
+    rc = rc == 0 && (form & GROUPED) != 0 ? get_groups(&r) : rc;
+    rc = rc == 0 ? get_items(&r, seed, of_items) : rc;
     if (rc == 0) {
-        rc = get_items(at, end, seed, out, (size_t)count, err);
-    }
-    if (rc == 0) {
-        d->list = out;
-        d->n = (size_t)count;
+        *d = (struct delivered){.list = r.list, .n = r.n};
     }
     return rc;
 }

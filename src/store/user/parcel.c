@@ -33,14 +33,14 @@ static int newest_of(const struct user_snapshot *p)
     return newest;
 }
 
-int parcel_admit(struct user_snapshot *p, int64_t forgotten_ms, int64_t later, int first_kept, int *newest,
-                 struct err *err)
+int parcel_admit(struct user_snapshot *p, int64_t forgotten_ms, int64_t later, int first_kept, struct arena *arena,
+                 int *newest, struct err *err)
 {
     struct err why = {0};
     struct filter filter;
-    user_snapshot_forget(p, forgotten_ms);
+    int result = user_snapshot_forget(p, forgotten_ms, arena, err);
     *newest = newest_of(p);
-    int result = user_snapshot_check_forgets(p, later, err);
+    result = result < 0 ? result : user_snapshot_check_forgets(p, later, err);
     if (result == 0 && *newest > month_of_ms(later) + 1) {
         char name[MONTH_TEXT];
         result = err_set(err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(p->user),

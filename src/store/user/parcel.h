@@ -13,9 +13,9 @@ int parcel_open(struct slice bytes, uint64_t seed, struct arena *arena, struct u
 /* Leaves of it what is newer than a forget of the user here (user_snapshot_forget()), and of months from first_kept on;
  * of marks of damage and exceptions all stay. newest: the month of the newest that is not forgotten; with one before
  * first_kept nothing is left. later: store_ops.now(). 0; ERR_RANGE: it has something that lies ahead; ERR_CORRUPT: a
- * filter of whatever month, naming the user; ERR_NOMEM. */
-int parcel_admit(struct user_snapshot *p, int64_t forgotten_ms, int64_t later, int first_kept, int *newest,
-                 struct err *err);
+ * filter of whatever month, or deliveries, naming the user; ERR_NOMEM. */
+int parcel_admit(struct user_snapshot *p, int64_t forgotten_ms, int64_t later, int first_kept, struct arena *arena,
+                 int *newest, struct err *err);
 
 /* The filter of its i-th month, or of all of them, in the arena. 0, ERR_NOMEM or ERR_CORRUPT, naming the user. */
 int parcel_month(const struct user_snapshot *p, size_t i, struct arena *arena, struct filter *out, struct err *err);

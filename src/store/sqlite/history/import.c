@@ -3,10 +3,8 @@
  * pipeline share it. If its transaction or barrier fails, a message is answered with the error and its sender repeats
  * it: an import is a union.
  *
- * In the stager a message secures what must be there first: imported deliveries get ids by rank, and whatever is sent
- * from then on must get a higher one, also in a store that is new. So 1 to DELIVERED_MAX are kept for them. And users
- * who are noted there are noted here, and forgets that are known there are known here, before the rest of their data
- * arrives.
+ * In the stager a message secures what must be there first: users who are noted there are noted here, and forgets that
+ * are known there are known here, before the rest of their data arrives.
  */
 #include "base/log.h"
 #include "store/sqlite/history/history.h"
@@ -27,28 +25,6 @@ void import_begin(struct store *base, struct store_import *import)
 }
 
 /* --- the stager's --- */
-
-static int reserve_ids(struct sqlite_store *s, struct err *err)
-{
-    struct stager *st = &s->stager;
-    if (st->next_id > DELIVERED_MAX) {
-        return 0;
-    }
-    int result = db_begin(&st->db, err);
-    if (result < 0) {
-        return result;
-    }
-    if ((result = stager_undo(s, err)) < 0 ||
-        (result = db_meta_set_int(&st->db, "high_water", DELIVERED_MAX, err)) < 0) {
-        db_rollback(&st->db);
-        return result;
-    }
-    if ((result = db_commit(&st->db, err)) == 0) {
-        st->undo_from = 0;
-        st->next_id = DELIVERED_MAX + 1;
-    }
-    return result;
-}
 
 static int out_of_memory(struct err *err)
 {
@@ -129,7 +105,7 @@ void import_pass(struct sqlite_store *s, struct store_message *m)
 {
     struct store_call *call = (struct store_call *)m;
     if (stager_disk_room(s, &call->err) < 0 || store_time_known(&s->base, &call->err) < 0 ||
-        reserve_ids(s, &call->err) < 0 || take_heads(s, (struct store_import *)m, &call->err) < 0) {
+        take_heads(s, (struct store_import *)m, &call->err) < 0) {
         call->done(call);
         return;
     }

@@ -8,8 +8,7 @@
  *
  * Exceptions: import_exceptions.c.
  *
- * Deliveries: those of both by their rank (delivered_rank()), among all that are here: what is staged counts as well,
- * though it isn't written, since whether it is merged yet must not decide about an order that stays.
+ * Deliveries: both are united; what is staged here is when it is merged.
  *
  * Damage: months that the other store could not read are marked, and get the same mark here. A question that needs one
  * gets the same error, until the loss is accepted.
@@ -43,7 +42,8 @@ static int read_snapshot(struct import_work *w, struct slice bytes)
     w->user.key = p->key;
     w->user.user = p->user;
     w->first_kept = sweep_first_kept(w->s);
-    return parcel_admit(p, tombstones_user_ms(w->s->tombstones, p->key), later, w->first_kept, &w->newest, w->err);
+    return parcel_admit(p, tombstones_user_ms(w->s->tombstones, p->key), later, w->first_kept, &w->s->historian.arena,
+                        &w->newest, w->err);
 }
 
 /* --- months --- */
@@ -201,24 +201,6 @@ static int unpack_ours(struct import_work *w, struct delivered *ours)
     return result;
 }
 
-/* Gives theirs ids of this store. */
-static int rank_theirs(struct import_work *w, const struct delivered *ours, struct delivered *theirs)
-{
-    struct store_reader *pin = &w->s->historian_pin;
-    struct staged_out *here = &pin->out;
-    staged_out_clear(here);
-    int result = reader_staged(pin, w->user.key, w->user.user, INT_MAX, w->err);
-    if (result < 0) {
-        return result;
-    }
-    if (delivered_add(&here->deliveries, ours->list, ours->n) < 0) {
-        return import_no_memory(w->err);
-    }
-    delivered_unite(&here->deliveries, here->deliveries_max);
-    delivered_rank(&here->deliveries, theirs);
-    return 0;
-}
-
 static int plan_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
@@ -232,7 +214,7 @@ static int plan_deliveries(struct import_work *w)
     if (result < 0) {
         return err_set(w->err, result, "user %s: %s", log_quote(w->user.user), why.text);
     }
-    if ((result = unpack_ours(w, &ours)) < 0 || (result = rank_theirs(w, &ours, &theirs)) < 0) {
+    if ((result = unpack_ours(w, &ours)) < 0) {
         return result;
     }
     w->deliveries = &h->deliveries;

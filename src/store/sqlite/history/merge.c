@@ -281,7 +281,7 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
             continue;
         }
         *newest = d->month > *newest ? d->month : *newest;
-        if (delivered_add(all, &(struct store_delivery){.id = d->id, .hash = d->hash, .item = d->item}, 1) < 0) {
+        if (delivered_add(all, &(struct store_delivery){.stamp = d->stamp, .hash = d->hash, .item = d->item}, 1) < 0) {
             return out_of_memory(err);
         }
     }

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "base/calendar.h"
 #include "base/err.h"
 #include "base/prefetch.h"
 #include "store/sqlite/index/staged_impl.h"
@@ -236,10 +237,10 @@ static struct sent_chunk *sent_room(struct staged *s, struct sent_chunk *last, s
     return chunk;
 }
 
-int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int month,
+int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int64_t at_ms,
                         uint64_t id)
 {
-    if (!staged_fits(s, id, month)) {
+    if (!staged_fits(s, id, month_of_ms(at_ms))) {
         return ERR_RANGE;
     }
     struct sent_at last = sent_begin(user);
@@ -251,15 +252,15 @@ int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice
     struct sent *sent = &chunk->rows[n];
     chunk->items = (uint16_t)(chunk->items - 1 - item.len);
     sent->hash = hash;
+    sent->at_ms = at_ms;
     sent->id = (uint32_t)(id - s->first_id);
-    sent->month = (uint16_t)month;
     atomic_init(&sent->item, chunk->items);
     uint8_t *bytes = (uint8_t *)chunk + chunk->items;
     bytes[0] = (uint8_t)item.len;
     memcpy(bytes + 1, item.data, item.len);
     const struct sent *before = sent_next(&last);
-    if (before != NULL && before->id >= sent->id) {
-        atomic_store_explicit(&s->unordered, true, memory_order_relaxed);
+    if (before != NULL && sent_stamp(s, before) > sent_stamp(s, sent)) {
+        atomic_store_explicit(&user->unordered, true, memory_order_relaxed);
     }
     atomic_store_explicit(&chunk->n, (uint16_t)(n + 1), memory_order_release);
     if (n == 0) {
@@ -388,7 +389,7 @@ int staged_find_items(const struct staged *s, int64_t key, struct slice id, cons
     struct sent_at last = sent_begin(user);
     for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
         uint64_t row = s->first_id + sent->id;
-        if (sent_live(sent) && (is_wanted(wanted, n, sent->hash, true, seen) || row < cut)) {
+        if (sent_live(sent) && (is_wanted(wanted, n, sent->hash, true, seen) || sent_stamp(s, sent) < cut)) {
             rc = staged_ids_add(ids, row);
         }
     }

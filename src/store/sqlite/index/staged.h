@@ -9,8 +9,8 @@
  * lock, so a question, the flush and the writer never wait for each other. A load sees every row that was added before
  * it began, and any part of a drop under way.
  *
- * Row ids ascend, as the table assigns them; a user's deliveries whose ids don't (in a file that somebody else's
- * program wrote, or in a bulk load) are found all the same. Months are those of month_of_ms().
+ * Row ids ascend, as the table assigns them, and mostly the times of a user's deliveries do. Months are those of
+ * month_of_ms().
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_H
@@ -59,7 +59,7 @@ void staged_prefetch(const struct staged *s, int64_t key, int step);
 
 /* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
 int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, int month, uint64_t id);
-int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int month,
+int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int64_t at_ms,
                         uint64_t id);
 
 /* --- writer: forgetting ---
@@ -78,7 +78,8 @@ int staged_ids_add(struct staged_ids *ids, uint64_t id); /* 0 or ERR_NOMEM */
 /* Appends the ids of all rows of the user. Returns 1, 0 when the user has none, or ERR_NOMEM (ids as before). */
 int staged_find_user(const struct staged *s, int64_t key, struct slice user, struct staged_ids *ids);
 
-/* Appends, in ascending order, the ids of the user's rows with one of n hashes, and of deliveries below cut. Sets
+/* Appends, in ascending order, the ids of the user's rows with one of n hashes, and of deliveries with a stamp below
+ * cut. Sets
  * seen[i] when hash i has a delivery, or a play with month >= first_month; never clears it. Returns how many ids as 1
  * (some) or 0 (none), or ERR_NOMEM (ids as before; seen may be partly set). */
 int staged_find_items(const struct staged *s, int64_t key, struct slice user, const uint64_t *hashes, size_t n,
@@ -108,8 +109,8 @@ void staged_out_free(struct staged_out *out);
 uint64_t staged_first_id(const struct staged *s);
 
 /* Appends the user's plays with month >= first_month, and their deliveries: at least the last out->deliveries_max
- * distinct items of this slot (0: all), and less than twice as many rows, newest first, repeats possible; all of them
- * where ids of anybody's did not ascend in this slot. Item bytes are copied.
+ * distinct items of this slot (0: all), with the times that count; all of them where the user's times did not ascend in
+ * this slot. A delivery's sub is its row's id. Item bytes are copied.
  * Returns 1 when the user has any row here, of whatever month, 0 when not, ERR_NOMEM, or ERR_LARGE when out might come
  * to hold more than out->plays_max plays (0: any number). */
 int staged_load(const struct staged *s, int64_t key, struct slice user, int first_month, struct staged_out *out);
@@ -130,7 +131,7 @@ struct staged_play {
 
 struct staged_delivery {
     uint64_t hash;
-    uint64_t id;
+    uint64_t stamp;
     int month;
     struct slice item; /* in the slot's memory: good until staged_free() */
 };
@@ -141,7 +142,7 @@ struct staged_walk {
     struct slice user;
     struct staged_play *plays; /* ascending ids */
     size_t n_plays, cap_plays;
-    struct staged_delivery *deliveries; /* descending ids, where they ascended */
+    struct staged_delivery *deliveries; /* the last added first */
     size_t n_deliveries, cap_deliveries;
 
     /* the walk's own */

@@ -11,10 +11,10 @@
  * two, one with a million nothing extra. Only the first n_plays are looked at, so that the `next` of the last chunk
  * isn't read while it is written. A dropped row is marked dead and stays.
  *
- * Deliveries are a chain of chunks, too, last added first: the newest, as long as ids ascend. A chunk has rows from its
- * beginning on and their items' bytes from its end on, so that the last hundred, which each question reads, lie in a
- * few pieces of memory. The first has room for two such items, each other for half as much again as the one before it,
- * up to 1 KiB: most users have few.
+ * Deliveries are a chain of chunks, too, last added first: the newest, as long as times ascend. A chunk has rows from
+ * its beginning on and their items' bytes from its end on, so that the last hundred, which each question reads, lie in
+ * a few pieces of memory. The first has room for two such items, each other for half as much again as the one before
+ * it, up to 1 KiB: most users have few.
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
@@ -47,8 +47,8 @@ struct chunk {
 
 struct sent {
     uint64_t hash;
-    uint32_t id; /* minus first_id */
-    uint16_t month;
+    int64_t at_ms;
+    uint32_t id;           /* minus first_id */
     _Atomic uint16_t item; /* where it stands in the chunk, a length byte and its bytes; 0: the row is dead */
 };
 
@@ -69,6 +69,7 @@ struct staged_user {
     _Atomic uint32_t live;           /* rows of both kinds that aren't dead */
     uint16_t size, used;             /* the writer's: places in last */
     uint8_t len;
+    _Atomic bool unordered; /* times of deliveries did not ascend; set before the first such one can be seen */
     char id[];
 };
 
@@ -86,8 +87,6 @@ struct staged {
     uint64_t first_id;
     struct arena arena; /* the writer's */
     _Atomic uint64_t rows, taken, users, bytes;
-    _Atomic bool
-        unordered; /* ids of some user's deliveries did not ascend; set before the first such one can be seen */
     struct shard shards[SHARDS];
 };
 
@@ -186,6 +185,11 @@ static inline struct sent *sent_next(struct sent_at *at)
         at->left = atomic_load_explicit(&at->chunk->n, memory_order_relaxed);
     }
     return &at->chunk->rows[--at->left];
+}
+
+static inline uint64_t sent_stamp(const struct staged *s, const struct sent *sent)
+{
+    return delivered_stamp(sent->at_ms, s->first_id + sent->id);
 }
 
 static inline bool sent_live(const struct sent *sent)

@@ -2,6 +2,7 @@
  * staged_impl.h for why that is safe. */
 #include <stdlib.h>
 
+#include "base/calendar.h"
 #include "base/err.h"
 #include "base/prefetch.h"
 #include "store/sqlite/index/staged.h"
@@ -77,14 +78,15 @@ uint64_t staged_first_id(const struct staged *s)
     return s->first_id;
 }
 
-/* Mostly they come newest first, and once as many distinct ones are found as count, the others aren't read. Repeats are
- * dropped once there are as many rows again, so that each row is looked at a bounded number of times. */
+/* Mostly they come newest first, and once as many distinct ones are found as count, the others aren't read. What
+ * doesn't count is dropped once there are as many rows again, so that each row is looked at a bounded number of times.
+ */
 static int load_deliveries(const struct staged *s, const struct staged_user *user, struct staged_out *out, bool *any)
 {
     struct delivered *all = &out->deliveries;
     const size_t first = all->n;
     struct sent_at last = sent_begin(user);
-    const size_t max = atomic_load_explicit(&s->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
+    const size_t max = atomic_load_explicit(&user->unordered, memory_order_relaxed) ? 0 : out->deliveries_max;
     size_t full = max;
     const struct sent_chunk *chunk = last.chunk;
     prefetch(chunk, chunk != NULL ? SENT_BYTES_MAX : 0); /* it may be shorter */
@@ -98,18 +100,18 @@ static int load_deliveries(const struct staged *s, const struct staged_user *use
             continue;
         }
         *any = true;
-        struct store_delivery delivery = {s->first_id + sent->id, sent->hash, item};
+        struct store_delivery delivery = {.stamp = sent_stamp(s, sent), .hash = sent->hash, .item = item};
         if (delivered_add(all, &delivery, 1) != 0) {
             return ERR_NOMEM;
         }
         if (max > 0 && all->n - first == full) {
             struct delivered here = {.list = all->list + first, .n = full};
-            delivered_unite(&here, max);
+            const size_t items = delivered_unite(&here, max);
             all->n = first + here.n;
-            if (here.n == max) {
+            if (items == max) {
                 break;
             }
-            full = 2 * max;
+            full = here.n + (here.n > max ? here.n : max);
         }
     }
     for (size_t i = first; i < all->n; i++) {
@@ -227,7 +229,7 @@ static int visit(struct staged_walk *walk, const struct staged_user *user)
         rc = staged_grow(&walk->deliveries, &walk->cap_deliveries, walk->n_deliveries + 1, sizeof(walk->deliveries[0]));
         if (rc == 0) {
             walk->deliveries[walk->n_deliveries++] =
-                (struct staged_delivery){sent->hash, first_id + sent->id, sent->month, item};
+                (struct staged_delivery){sent->hash, sent_stamp(walk->slot, sent), month_of_ms(sent->at_ms), item};
         }
     }
     return rc;

@@ -54,7 +54,9 @@ static void scan_month(void *sieve, int month, bool good)
 static uint64_t cut_of(const struct sqlite_store *s, const struct store_view *view)
 {
     const size_t n = view->n_deliveries;
-    return n > 0 && n >= (size_t)config_now(s->cfg)->delivered_max ? view->deliveries[n - 1].id : 0;
+    return n > 0 && delivered_items(view->deliveries, n) >= (size_t)config_now(s->cfg)->delivered_max
+               ? view->deliveries[n - 1].stamp
+               : 0;
 }
 
 /* A question about the items, each of which counts once, however large the user is. */

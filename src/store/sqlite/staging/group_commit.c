@@ -243,7 +243,7 @@ int stager_index_batch(struct sqlite_store *s, struct store_batch *batch, uint64
             items = store_event_item(items, &item, &hash);
             int result = user == NULL               ? ERR_NOMEM
                          : event.kind == STORE_PLAY ? staged_add_play(index, user, hash, month, *id)
-                                                    : staged_add_delivery(index, user, item, hash, month, *id);
+                                                    : staged_add_delivery(index, user, item, hash, event.at_ms, *id);
             if (result < 0) {
                 return err_set(&batch->err, result, "out of memory: the write is not acknowledged");
             }

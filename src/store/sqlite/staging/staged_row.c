@@ -46,7 +46,8 @@ static const char *read_values(sqlite3_value *const *values, struct staged_month
     }
     out->kind = (enum store_kind)kind;
     bool is_time = sqlite3_value_type(values[4]) == SQLITE_INTEGER;
-    out->month = is_time ? month_of(months, sqlite3_value_int64(values[4])) : -1;
+    out->at_ms = is_time ? sqlite3_value_int64(values[4]) : 0;
+    out->month = is_time ? month_of(months, out->at_ms) : -1;
     return out->month >= 0 && out->month <= MONTH_MAX ? NULL : "its time is in no month";
 }
 
@@ -92,7 +93,7 @@ int staged_row_add(struct staged *index, const struct staged_row *row)
         return ERR_NOMEM;
     }
     return row->kind == STORE_PLAY ? staged_add_play(index, user, row->hash, row->month, row->id)
-                                   : staged_add_delivery(index, user, row->item, row->hash, row->month, row->id);
+                                   : staged_add_delivery(index, user, row->item, row->hash, row->at_ms, row->id);
 }
 
 int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n)

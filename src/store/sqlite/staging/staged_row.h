@@ -14,6 +14,7 @@ struct staged_row {
     enum store_kind kind;
     int64_t key;
     struct slice user, item; /* of the statement, until its next step */
+    int64_t at_ms;
     int month;
 };
 
