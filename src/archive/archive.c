@@ -70,7 +70,7 @@ int archive_seal(struct archive *a, struct pending *p, struct err *err)
     p->head.seed = hash_seed_fingerprint(a->dedup->seed);
     buf_clear(&p->object);
     int rc = a->records.failed ? err_set(err, ERR_NOMEM, "out of memory for an object of the archive")
-                               : object_seal(&p->head, buf_slice(&a->records), &p->object, err);
+                               : object_seal(p->name, &p->head, &a->keys, buf_slice(&a->records), &p->object, err);
     p->waits = rc == 0;
     return rc;
 }
@@ -259,6 +259,10 @@ int archive_start(const struct dedup *dedup, struct archive **archive, struct er
     if (a == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the archive");
     }
+    if (cipher_keys_read(dedup->cfg, &a->keys, err) < 0) {
+        free(a);
+        return err->code;
+    }
     a->dedup = dedup;
     a->store = store;
     a->cfg = dedup->cfg;
@@ -301,6 +305,7 @@ void archive_free(struct archive *a)
         buf_free(bufs[i]);
     }
     arena_free(&a->arena);
+    cipher_keys_forget(&a->keys);
     task_destroy(&a->task);
     pthread_mutex_destroy(&a->mutex);
     free(a);

@@ -51,6 +51,7 @@ struct archive {
     struct store_reader *reader;
     struct task task;
 
+    struct cipher_keys keys; /* set at the start */
     struct depot *depot;
     bool begun; /* this node's objects were looked at */
     struct store_node self;
@@ -75,6 +76,8 @@ struct archive {
         lacks_to; /* a round is needed that begins behind this event: users were not followed. In the folder, too. */
     uint64_t purge_to; /* one is needed that begins here or behind; once all that it needs is there, what was before it
                         * is given up. 1 + that event; 0: none is. In the folder, too */
+    uint64_t key_from; /* 1 + the last event that may lie there under another key than keys.now; 0: none. A round that
+                        * begins before it is none. In the folder, too */
     uint64_t users_in_a_row;
     int64_t swept_ms; /* clock_mono_ms() */
 
@@ -113,16 +116,18 @@ int archive_purge(struct archive *a, struct err *err);
 void archive_round_drop(struct archive *a); /* it begins anew, under another number */
 
 /* begin.c. What is needed of a round, in the folder, as long as the node is the same: it outlives a start. */
-#define ARCHIVE_LACKS "archive:lacks:" /* lacks_to; then the node */
-#define ARCHIVE_PURGE "archive:purge:" /* purge_to */
-#define ARCHIVE_PLACE "archive:place:" /* a hash of the URL, once this folder has archived there */
+#define ARCHIVE_LACKS "archive:lacks:"       /* lacks_to; then the node */
+#define ARCHIVE_PURGE "archive:purge:"       /* purge_to */
+#define ARCHIVE_PLACE "archive:place:"       /* a hash of the URL, once this folder has archived there */
+#define ARCHIVE_KEY "archive:key:"           /* the id of what it has encrypted with there */
+#define ARCHIVE_KEY_FROM "archive:key-from:" /* key_from */
 int archive_mark(struct archive *a, const char *what, uint64_t n, struct err *err);
 
 /* sweep.c. Looks, too, whether another copy of the folder writes beside it: then nothing is removed, the node is
  * another one (archive_compare()), and it begins again: ERR_CLOSED. While the clock is doubted nothing is removed. */
 int archive_sweep(struct archive *a, bool all_before, struct err *err);
 
-/* Makes an object of a->records; its head and name are set. Then puts it, until it is there. */
+/* Makes an object of a->records; its head and name are set before. Then puts it, until it is there. */
 int archive_seal(struct archive *a, struct pending *p, struct err *err);
 int archive_put(struct archive *a, struct pending *p, struct err *err);
 

@@ -134,7 +134,7 @@ static int read_end(struct archive *a, const struct catalog_round *r, struct rou
     buf_clear(&a->page);
     buf_clear(&a->records);
     int rc = a->depot->ops->get(a->depot, name, 0, &a->page, err);
-    rc = rc < 0 ? rc : object_open(name, buf_slice(&a->page), &head, &a->records, err);
+    rc = rc < 0 ? rc : object_open(name, buf_slice(&a->page), a->depot->keys, &head, &a->records, err);
     rc = rc < 0 ? rc : object_next(buf_slice(&a->records), &at, &kind, &text, err);
     if (rc == 1) {
         rc = kind == RECORD_TEXT && head.kind == OBJECT_END && head.shard == r->shards
@@ -155,7 +155,7 @@ static void find_base(struct archive *a, const struct catalog *c)
         struct round_end end = {0};
         struct err err = {0};
         uint64_t reach = r->ended && r->shards > 0 ? catalog_reach(c, r->node, r->from) : 0;
-        if (reach < a->cursor || reach < r->to || reach == 0) {
+        if (reach < a->cursor || reach < r->to || reach == 0 || r->from + 1 < a->key_from) {
             continue;
         }
         if (read_end(a, r, &end, &err) < 0) {
@@ -171,6 +171,26 @@ static void find_base(struct archive *a, const struct catalog *c)
     for (size_t i = 0; i < c->n_segments; i++) {
         a->since_bytes += c->segments[i].to > a->base_from ? c->segments[i].bytes : 0;
     }
+}
+
+/* Whoever restores has one key: what was written with another one needs a round of its own. */
+static int look_at_key(struct archive *a, const struct catalog *c, struct err *err)
+{
+    uint64_t last = a->cursor;
+    a->key_from = marked(a, ARCHIVE_KEY_FROM);
+    if (marked(a, ARCHIVE_KEY) == a->keys.now.id) {
+        return 0;
+    }
+    for (size_t i = 0; i < c->n_segments; i++) {
+        last = c->segments[i].to > last ? c->segments[i].to : last;
+    }
+    if (c->n_segments + c->n_rounds > 0) {
+        log_info("the archive is written with another key from now on: all users are brought in again", "encrypted=%d",
+                 a->keys.now.id != CIPHER_PLAIN);
+    }
+    a->key_from = last + 1;
+    int rc = archive_mark(a, ARCHIVE_KEY_FROM, a->key_from, err);
+    return rc < 0 ? rc : archive_mark(a, ARCHIVE_KEY, a->keys.now.id, err);
 }
 
 static bool stops(void *arg)
@@ -192,7 +212,7 @@ int archive_begin(struct archive *a, struct err *err)
     a->store->node->get(a->store, &a->self);
     uint64_t place = hash_id(0, slice_str(a->cfg->archive_url));
     bool known = marked(a, ARCHIVE_PLACE) == place; /* then a folder that is missing is one that is not mounted */
-    const struct depot_order order = {a->cfg->archive_url, a->cfg, !known, stops, a};
+    const struct depot_order order = {a->cfg->archive_url, a->cfg, &a->keys, !known, stops, a};
     if (a->depot == NULL && (rc = depot_open(&order, &a->depot, err)) < 0) {
         return rc;
     }
@@ -212,12 +232,15 @@ int archive_begin(struct archive *a, struct err *err)
     if (rc == 0 || (rc == 1 && lost)) {
         rc = enlist(a, err);
     }
+    rc = rc < 0 ? rc : look_at_key(a, &c, err);
     if (rc >= 0) {
         find_base(a, &c);
         a->lacks_to = marked(a, ARCHIVE_LACKS);
         a->purge_to = marked(a, ARCHIVE_PURGE);
-        log_info("the archive begins", "url=%s node=%016" PRIx64 " cursor=%" PRIu64 " round=%" PRIu32 " restorable=%d",
-                 log_quote_str(a->cfg->archive_url), a->self.node, a->cursor, a->last_round, a->base_ms != 0);
+        log_info("the archive begins",
+                 "url=%s node=%016" PRIx64 " cursor=%" PRIu64 " round=%" PRIu32 " restorable=%d encrypted=%d",
+                 log_quote_str(a->cfg->archive_url), a->self.node, a->cursor, a->last_round, a->base_ms != 0,
+                 a->keys.now.id != CIPHER_PLAIN);
         a->begun = true;
         a->tick_us = clock_mono_us();
         a->swept_ms = clock_mono_ms();

@@ -2,9 +2,8 @@
 
 #include <string.h>
 
-int depot_open(const struct depot_order *order, struct depot **d, struct err *err)
+static int open_kind(const struct depot_order *order, struct depot **d, struct err *err)
 {
-    *d = NULL;
     if (strncmp(order->url, DEPOT_FILE "/", strlen(DEPOT_FILE "/")) == 0) {
         return depot_file_open(order, d, err);
     }
@@ -13,6 +12,16 @@ int depot_open(const struct depot_order *order, struct depot **d, struct err *er
     }
     return err_set(err, ERR_INVALID, "an archive is file:///path of a folder, or s3://bucket/prefix, not \"%s\"",
                    order->url);
+}
+
+int depot_open(const struct depot_order *order, struct depot **d, struct err *err)
+{
+    *d = NULL;
+    int rc = open_kind(order, d, err);
+    if (rc == 0) {
+        (*d)->keys = order->keys;
+    }
+    return rc;
 }
 
 void depot_close(struct depot *d)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "archive/cipher.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
@@ -34,6 +35,7 @@ struct depot_ops {
 
 struct depot {
     const struct depot_ops *ops;
+    const struct cipher_keys *keys; /* of its objects; NULL: none */
 };
 
 #define DEPOT_FILE "file://"
@@ -41,9 +43,10 @@ struct depot {
 
 struct depot_order {
     const char *url;
-    const struct config *cfg; /* of s3: endpoint, region, path_style, keys_file */
-    bool make;                /* of file: one that isn't there is made, if the folder above it is there */
-    bool (*stops)(void *arg); /* NULL, or whether what is under way is to be given up */
+    const struct config *cfg;       /* of s3: endpoint, region, path_style, keys_file */
+    const struct cipher_keys *keys; /* outlive the depot; NULL: none */
+    bool make;                      /* of file: one that isn't there is made, if the folder above it is there */
+    bool (*stops)(void *arg);       /* NULL, or whether what is under way is to be given up */
     void *arg;
 };
 

@@ -6,10 +6,12 @@ libunseen_a_SOURCES += \
 	src/archive/begin.c \
 	src/archive/catalog.c \
 	src/archive/catalog.h \
+	src/archive/cipher.h \
 	src/archive/depot.c \
 	src/archive/depot.h \
 	src/archive/depot_file.c \
 	src/archive/figures.c \
+	src/archive/keys.c \
 	src/archive/moment.c \
 	src/archive/moment.h \
 	src/archive/object.c \
@@ -25,4 +27,9 @@ if WITH_CURL
 libunseen_a_SOURCES += src/archive/depot_s3.c
 else
 libunseen_a_SOURCES += src/archive/without_curl.c
+endif
+if WITH_OPENSSL
+libunseen_a_SOURCES += src/archive/cipher.c
+else
+libunseen_a_SOURCES += src/archive/without_cipher.c
 endif

@@ -23,7 +23,7 @@ int moment_read_object(struct depot *d, const char *name, struct buf *bytes, str
     buf_clear(bytes);
     buf_clear(records);
     int rc = d->ops->get(d, name, 0, bytes, err);
-    return rc < 0 ? rc : object_open(name, buf_slice(bytes), head, records, err);
+    return rc < 0 ? rc : object_open(name, buf_slice(bytes), d->keys, head, records, err);
 }
 
 static int check_shards(const struct catalog *c, const struct catalog_round *r, const char *name,
@@ -70,13 +70,19 @@ static int read_chain(struct depot *d, const struct catalog *c, struct moment *m
     char name[DEPOT_NAME_MAX];
     const struct catalog_segment *s;
     size_t i = 0;
+    const struct cipher_key *key;
     buf_clear(&m->list);
+    m->refused = (struct err){0};
     m->reach = m->round.from;
     m->beside = catalog_beside(c, m->node) != NULL;
     while ((s = catalog_next(c, m->node, m->reach, &i)) != NULL) {
         struct moment_segment one = {.is = *s};
         int rc = moment_read_head(d, catalog_segment_name(s, name), &one.head, err);
         rc = rc < 0 ? rc : catalog_check_segment(s, &one.head, err);
+        if (rc == 0 && cipher_find(d->keys, name, one.head.key, &key, &m->refused) < 0) {
+            m->refused_ms = one.head.n > 0 ? one.head.first_ms : INT64_MIN;
+            break;
+        }
         if (rc < 0 || buf_add(&m->list, &one, sizeof one) < 0) {
             return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory for the list of segments");
         }
@@ -192,7 +198,7 @@ static bool has_gap(const struct catalog *c, const struct moment *m)
     return false;
 }
 
-/* 1: it is this round's; 0: it is not, and why. */
+/* 1: it is this round's; 0: it is not, and why; of another key: ERR_KEY. */
 static int try_round(struct depot *d, const struct catalog *c, int64_t at_ms, struct moment *m, struct err *err)
 {
     char when[TIME_TEXT];
@@ -207,7 +213,10 @@ static int try_round(struct depot *d, const struct catalog *c, int64_t at_ms, st
         err_set(err, ERR_NOTFOUND, "round %" PRIu32 " ended later, or segments behind it are missing", m->round.round);
         return 0;
     }
-    if (at_ms != MOMENT_NEWEST && m->gap && m->to == m->reach) {
+    if (m->refused.code < 0 && m->to == m->reach && at_ms >= m->refused_ms) {
+        return (*err = m->refused).code;
+    }
+    if (at_ms != MOMENT_NEWEST && m->gap && m->refused.code == 0 && m->to == m->reach) {
         err_set(err, ERR_NOTFOUND, "what was recorded after %s is missing, up to a later round",
                 time_text(m->to_ms, when));
         return 0;
@@ -306,7 +315,7 @@ int moment_find(struct depot *d, const struct catalog *c, uint64_t node, int64_t
                 struct err *err)
 {
     char when[TIME_TEXT];
-    struct err why = {0};
+    struct err why = {0}, refused = {0};
     int rc = node == 0 ? choose_node(d, c, &node, err) : 0;
     if (rc < 0) {
         return rc;
@@ -324,9 +333,14 @@ int moment_find(struct depot *d, const struct catalog *c, uint64_t node, int64_t
         if ((rc = try_round(d, c, at_ms, m, &why)) == 1) {
             return 0;
         }
-        if (rc < 0) {
+        if (rc == ERR_KEY && at_ms != MOMENT_NEWEST) { /* an earlier one may be of this key */
+            refused = refused.code < 0 ? refused : why;
+        } else if (rc < 0) {
             return (*err = why).code;
         }
+    }
+    if (refused.code < 0) {
+        return (*err = refused).code;
     }
     return at_ms == MOMENT_NEWEST
                ? err_set(err, ERR_NOTFOUND, "node %016" PRIx64 " can't be restored: %s", node, why.text)
@@ -369,13 +383,17 @@ static int stretch_of(struct depot *d, const struct catalog *c, struct moment *m
 int moment_stretches(struct depot *d, const struct catalog *c, int (*each)(void *arg, const struct moment_stretch *s),
                      void *arg, struct err *err)
 {
+    struct err refused = {0};
     int rc = 0;
     for (size_t i = 0; i < c->n_rounds && rc == 0; i++) {
         struct moment m = {.node = c->rounds[i].node, .round = c->rounds[i]};
         struct moment_stretch s;
         rc = c->rounds[i].ended ? stretch_of(d, c, &m, &s, err) : 0;
-        rc = rc == 1 ? each(arg, &s) : rc == ERR_CORRUPT ? 0 : rc;
+        if (rc == ERR_KEY) {
+            refused = refused.code < 0 ? refused : *err;
+        }
+        rc = rc == 1 ? each(arg, &s) : rc == ERR_CORRUPT || rc == ERR_KEY ? 0 : rc;
         moment_free(&m);
     }
-    return rc;
+    return rc == 0 && refused.code < 0 ? (*err = refused).code : rc;
 }

@@ -22,17 +22,20 @@ struct moment {
     struct buf list; /* struct moment_segment each: the chain from round.from on, as far as it goes */
     const struct moment_segment *segments;
     size_t n_segments;
-    uint64_t reach; /* the chain's last event */
-    uint64_t to;    /* the moment's */
-    int64_t to_ms;  /* when it was recorded, about; of a round alone, when that ended */
-    uint64_t lacks; /* segments up to `to` that lack users who were imported */
-    bool beside;    /* two copies of the folder wrote at the same time: what one of them recorded is missing */
-    bool gap;       /* NEWEST: more is there, behind a gap */
+    uint64_t reach;     /* the chain's last event */
+    uint64_t to;        /* the moment's */
+    int64_t to_ms;      /* when it was recorded, about; of a round alone, when that ended */
+    uint64_t lacks;     /* segments up to `to` that lack users who were imported */
+    bool beside;        /* two copies of the folder wrote at the same time: what one of them recorded is missing */
+    bool gap;           /* NEWEST: more is there, behind a gap */
+    int64_t refused_ms; /* when its first event was recorded; INT64_MIN: not known */
+    struct err refused; /* code ERR_KEY: the chain ends before a segment of another key, and goes on with it */
 };
 
 /* node 0: the one that is there alone, or whose events are the newest of all. at_ms: a wall time, or MOMENT_NEWEST.
  * ERR_NOTFOUND: there is no such node, or no such moment, and why; ERR_INVALID: several nodes have nothing to do with
- * each other, and none is named; ERR_CORRUPT and what the depot says. Zeroed before; moment_free() at any time. */
+ * each other, and none is named; ERR_KEY: what is asked for needs another key; ERR_CORRUPT and what the depot says.
+ * Zeroed before; moment_free() at any time. */
 int moment_find(struct depot *d, const struct catalog *c, uint64_t node, int64_t at_ms, struct moment *m,
                 struct err *err);
 void moment_free(struct moment *m);
@@ -61,6 +64,7 @@ struct moment_stretch {
     uint64_t segments;
     bool lacks;
 };
+/* ERR_KEY: there are rounds of another key, too, of which each() was not called. */
 int moment_stretches(struct depot *d, const struct catalog *c, int (*each)(void *arg, const struct moment_stretch *s),
                      void *arg, struct err *err);
 

@@ -1,7 +1,8 @@
-/* The head, little endian: "unseenAR" (8), version (2), kind (1), how it is packed (1: zstd), how it is encrypted (1:
- * 0, not at all), 0 (3), the head's length (4), flags (4), node, run (8 each), the seed's fingerprint (4), shard (4),
- * from, to, covers, first_ms, last_ms, round, key_from, key_next, n (8 each), the records' length (8), that of what
- * stands behind the head (8), 0 (32: for a salt), and the checksum of all before and behind it (8). */
+/* The head, little endian: "unseenAR" (8), version (2), kind (1), how it is packed (1: zstd), the id of the key
+ * that it is encrypted with (4; 0: it is not), the head's length (4), flags (4), node, run (8 each), the seed's
+ * fingerprint (4), shard (4), from, to, covers, first_ms, last_ms, round, key_from, key_next, n (8 each), the records'
+ * length (8), that of what stands behind the head (8), the salt (32; 0: it is not encrypted), and the checksum of all
+ * before and behind it (8). */
 #include "archive/object.h"
 
 #include <endian.h>
@@ -16,6 +17,7 @@ enum {
     PACKED_ZSTD = 1,
     LEVEL = 3,
     CHECKSUM_AT = OBJECT_HEAD_BYTES - 8,
+    SALT_AT = CHECKSUM_AT - CIPHER_SALT_BYTES,
     RECORDS_MAX = INT32_MAX,
 };
 
@@ -92,7 +94,7 @@ static void write_head(const struct object_head *h, uint64_t plain, uint64_t pac
     put(&w, FORM, 2);
     put(&w, (uint64_t)h->kind, 1);
     put(&w, PACKED_ZSTD, 1);
-    put(&w, 0, 4);
+    put(&w, h->key, 4);
     put(&w, OBJECT_HEAD_BYTES, 4);
     put(&w, h->flags, 4);
     put(&w, h->node, 8);
@@ -133,13 +135,13 @@ static int read_head(const char *name, struct slice bytes, struct object_head *h
         return err_set(err, ERR_CORRUPT, "%s is no object of an archive, or is cut off", name);
     }
     const uint8_t *at = (const uint8_t *)bytes.data + sizeof magic;
-    uint64_t version = take(&at, 2), kind = take(&at, 1), packed = take(&at, 1), cipher = take(&at, 4);
+    uint64_t version = take(&at, 2), kind = take(&at, 1), packed = take(&at, 1), key = take(&at, 4);
     uint64_t length = take(&at, 4);
-    if (version != FORM || length != OBJECT_HEAD_BYTES || packed != PACKED_ZSTD || cipher != 0 || kind < 1 ||
-        kind > OBJECT_END) {
+    if (version != FORM || length != OBJECT_HEAD_BYTES || packed != PACKED_ZSTD || (key & 0xff) > CIPHER_AES_GCM ||
+        ((key & 0xff) == CIPHER_PLAIN && key != 0) || kind < 1 || kind > OBJECT_END) {
         return err_set(err, ERR_VERSION, "%s is of a newer version than %s", name, UNSEEN_VERSION);
     }
-    *h = (struct object_head){.kind = (enum object_kind)kind};
+    *h = (struct object_head){.kind = (enum object_kind)kind, .key = (uint32_t)key};
     h->flags = (uint32_t)take(&at, 4);
     h->node = take(&at, 8);
     h->run = take(&at, 8);
@@ -173,21 +175,32 @@ uint64_t object_checksum(struct slice bytes)
     return object_number(bytes.data + CHECKSUM_AT);
 }
 
-int object_seal(const struct object_head *head, struct slice records, struct buf *out, struct err *err)
+int object_seal(const char *name, const struct object_head *head, const struct cipher_keys *keys, struct slice records,
+                struct buf *out, struct err *err)
 {
-    size_t begin = out->len, bound = ZSTD_compressBound(records.len);
-    if (records.len > RECORDS_MAX || buf_reserve(out, OBJECT_HEAD_BYTES + bound) < 0) {
+    const struct cipher_key *key = keys != NULL && keys->now.id != CIPHER_PLAIN ? &keys->now : NULL;
+    struct object_head mine = *head;
+    size_t begin = out->len, bound = ZSTD_compressBound(records.len), tag = key != NULL ? CIPHER_TAG_BYTES : 0;
+    if (records.len > RECORDS_MAX || buf_reserve(out, OBJECT_HEAD_BYTES + bound + tag) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for an object of %zu bytes", records.len);
     }
-    uint8_t *to = (uint8_t *)out->data + begin;
-    size_t packed =
-        ZSTD_compress(to + OBJECT_HEAD_BYTES, bound, records.len > 0 ? records.data : "", records.len, LEVEL);
+    uint8_t *to = (uint8_t *)out->data + begin, *body = to + OBJECT_HEAD_BYTES;
+    size_t packed = ZSTD_compress(body, bound, records.len > 0 ? records.data : "", records.len, LEVEL);
     if (ZSTD_isError(packed)) {
         return err_set(err, ERR_NOMEM, "an object can't be packed: %s", ZSTD_getErrorName(packed));
     }
-    write_head(head, records.len, packed, to);
-    object_put_number(to + CHECKSUM_AT, sum(to, to + OBJECT_HEAD_BYTES, packed));
-    out->len = begin + OBJECT_HEAD_BYTES + packed;
+    mine.key = key != NULL ? key->id : CIPHER_PLAIN;
+    write_head(&mine, records.len, packed + tag, to);
+    if (key != NULL) {
+        const struct cipher_object o = {key, to + SALT_AT, slice_str(name), slice_of((const char *)to, CHECKSUM_AT)};
+        int rc = cipher_salt(to + SALT_AT, err);
+        rc = rc < 0 ? rc : cipher_seal(&o, body, packed, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    object_put_number(to + CHECKSUM_AT, sum(to, body, packed + tag));
+    out->len = begin + OBJECT_HEAD_BYTES + packed + tag;
     return 0;
 }
 
@@ -197,9 +210,37 @@ int object_look(const char *name, struct slice bytes, struct object_head *head, 
     return read_head(name, bytes, head, &l, err);
 }
 
-int object_open(const char *name, struct slice bytes, struct object_head *head, struct buf *records, struct err *err)
+static int unpack(const char *name, struct slice packed, size_t plain, struct buf *records, struct err *err)
+{
+    if (buf_reserve(records, plain + 1) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for %s", name);
+    }
+    size_t n = ZSTD_decompress(records->data + records->len, plain, packed.data, packed.len);
+    if (ZSTD_isError(n) || n != plain) {
+        return err_set(err, ERR_CORRUPT, "%s can't be unpacked", name);
+    }
+    records->len += n;
+    return 0;
+}
+
+static int decrypt(const char *name, struct slice bytes, const struct cipher_key *key, struct buf *out, struct err *err)
+{
+    const struct slice sealed = slice_of(bytes.data + OBJECT_HEAD_BYTES, bytes.len - OBJECT_HEAD_BYTES);
+    const struct cipher_object o = {key, (const uint8_t *)bytes.data + SALT_AT, slice_str(name),
+                                    slice_of(bytes.data, CHECKSUM_AT)};
+    if (buf_reserve(out, sealed.len) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for %s", name);
+    }
+    int rc = cipher_open(&o, sealed, (uint8_t *)out->data, err);
+    out->len = rc == 0 ? sealed.len - CIPHER_TAG_BYTES : 0;
+    return rc;
+}
+
+int object_open(const char *name, struct slice bytes, const struct cipher_keys *keys, struct object_head *head,
+                struct buf *records, struct err *err)
 {
     struct lengths l;
+    const struct cipher_key *key;
     int rc = read_head(name, bytes, head, &l, err);
     if (rc < 0) {
         return rc;
@@ -209,14 +250,13 @@ int object_open(const char *name, struct slice bytes, struct object_head *head, 
         sum(data, data + OBJECT_HEAD_BYTES, (size_t)l.packed) != object_checksum(bytes)) {
         return err_set(err, ERR_CORRUPT, "%s is damaged: its checksum is not that of its bytes", name);
     }
-    if (buf_reserve(records, (size_t)l.plain + 1) < 0) {
-        return err_set(err, ERR_NOMEM, "out of memory for %s", name);
+    if ((rc = cipher_find(keys, name, head->key, &key, err)) < 0) {
+        return rc;
     }
-    size_t n =
-        ZSTD_decompress(records->data + records->len, (size_t)l.plain, data + OBJECT_HEAD_BYTES, (size_t)l.packed);
-    if (ZSTD_isError(n) || n != l.plain) {
-        return err_set(err, ERR_CORRUPT, "%s can't be unpacked", name);
-    }
-    records->len += n;
-    return 0;
+    struct buf packed = {0};
+    rc = key != NULL ? decrypt(name, bytes, key, &packed, err) : 0;
+    struct slice frame = key != NULL ? buf_slice(&packed) : slice_of(bytes.data + OBJECT_HEAD_BYTES, (size_t)l.packed);
+    rc = rc < 0 ? rc : unpack(name, frame, (size_t)l.plain, records, err);
+    buf_free(&packed);
+    return rc;
 }

@@ -1,13 +1,15 @@
 /* An object of an archive: a head, and records, which are packed. docs/format.md describes the form. Pure.
  *
  * The head says what the object is and where it belongs, so that one under another's name is noticed; a checksum over
- * all of it says whether it is whole. Whoever meets a version or a kind of record that it doesn't know stops there. */
+ * all of it says whether it is whole. What is packed may be encrypted (cipher.h); the head never is. Whoever meets a
+ * version or a kind of record that it doesn't know stops there. */
 #ifndef UNSEEN_ARCHIVE_OBJECT_H
 #define UNSEEN_ARCHIVE_OBJECT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "archive/cipher.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
@@ -35,6 +37,7 @@ struct object_head {
     uint32_t shard;    /* a shard: its number, from 0; an end: how many there are */
     int64_t key_from, key_next; /* a shard: users of these keys; key_next INT64_MAX: to the last */
     uint64_t n;                 /* events, or users */
+    uint32_t key;               /* the id of what it is encrypted with; CIPHER_PLAIN: it is not */
 };
 
 /* What stands in an object. Each record has its kind and its length. */
@@ -56,14 +59,16 @@ int object_add(struct buf *records, enum object_record kind, struct slice first,
 /* 1: the next one; 0: the end; ERR_CORRUPT; ERR_VERSION: a kind that this program doesn't know. *at begins at 0. */
 int object_next(struct slice records, size_t *at, enum object_record *kind, struct slice *bytes, struct err *err);
 
-/* Appends the whole object to out. ERR_NOMEM. */
-int object_seal(const struct object_head *head, struct slice records, struct buf *out, struct err *err);
+/* Appends the whole object to out, encrypted for that name with keys->now, if there is one. ERR_NOMEM. */
+int object_seal(const char *name, const struct object_head *head, const struct cipher_keys *keys, struct slice records,
+                struct buf *out, struct err *err);
 
-/* Of an object, or of its first OBJECT_HEAD_BYTES. name: for errors. ERR_CORRUPT, ERR_VERSION. */
+/* Of an object, or of its first OBJECT_HEAD_BYTES, with whichever key. name: for errors. ERR_CORRUPT, ERR_VERSION. */
 int object_look(const char *name, struct slice bytes, struct object_head *head, struct err *err);
 
-/* Checks all of it and appends its records. ERR_CORRUPT, ERR_VERSION, ERR_NOMEM. */
-int object_open(const char *name, struct slice bytes, struct object_head *head, struct buf *records, struct err *err);
+/* Checks all of it and appends its records. ERR_CORRUPT, ERR_VERSION, ERR_NOMEM; ERR_KEY: as cipher_find() says. */
+int object_open(const char *name, struct slice bytes, const struct cipher_keys *keys, struct object_head *head,
+                struct buf *records, struct err *err);
 
 /* The checksum that stands in the object, which is at least a head. */
 uint64_t object_checksum(struct slice bytes);

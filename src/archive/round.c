@@ -85,7 +85,7 @@ static bool begins(struct archive *a, bool *spread)
     pthread_mutex_lock(&a->mutex);
     bool wanted = a->wanted, flushing = a->flushing; /* an earlier round's, which was dropped */
     pthread_mutex_unlock(&a->mutex);
-    if (flushing) {
+    if (flushing || a->cursor + 1 < a->key_from) {
         return false;
     }
     bool lacks = a->lacks_to > a->base_from || a->purge_to > a->base_from + 1;
@@ -156,10 +156,9 @@ static int make_part(struct archive *a, int64_t key_next, uint64_t users, struct
                                         .key_from = r->key,
                                         .key_next = key_next,
                                         .n = users};
-    int rc = archive_seal(a, &r->part, err);
-    const struct catalog_shard s = {r->part.head.node, r->number, r->shard, r->from, to, 0};
+    const struct catalog_shard s = {a->self.node, r->number, r->shard, r->from, to, 0};
     catalog_shard_name(&s, r->part.name);
-    return rc;
+    return archive_seal(a, &r->part, err);
 }
 
 /* What was made is there: the next one begins behind it. */
@@ -307,9 +306,8 @@ static int make_end(struct archive *a, struct err *err)
                                         .last_ms = end.ended_ms,
                                         .round = r->number,
                                         .shard = r->shard};
-    rc = archive_seal(a, &r->part, err);
     catalog_end_name(a->self.node, r->number, r->part.name);
-    return rc;
+    return archive_seal(a, &r->part, err);
 }
 
 static void pass_end(struct archive *a)

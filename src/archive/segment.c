@@ -196,12 +196,10 @@ static int make(struct archive *a, struct err *err)
     if (a->run.len > 0 && object_add(&a->records, RECORD_EVENTS, buf_slice(&a->run), slice_of("", 0)) < 0) {
         return out_of_memory(err);
     }
-    if ((rc = archive_seal(a, &a->segment, err)) < 0) {
-        return rc;
-    }
-    const struct catalog_segment s = {.node = head->node, .run = head->run, .from = head->from, .to = head->to};
+    const struct catalog_segment s = {.node = a->self.node, .run = a->self.run, .from = head->from, .to = head->to};
     catalog_segment_name(&s, a->segment.name);
-    return 1;
+    rc = archive_seal(a, &a->segment, err);
+    return rc < 0 ? rc : 1;
 }
 
 static void count(struct archive *a, const struct object_head *h)

@@ -36,6 +36,7 @@ enum {
     ERR_COLD = -27,         /* the answer is on the disk only, and whoever asks doesn't wait for that */
     ERR_POOL = -28,         /* there is no such pool */
     ERR_POOL_VERSION = -29, /* the pool is not what whoever asks takes it for */
+    ERR_KEY = -30,          /* encrypted with another key, or not as expected */
 };
 
 struct err {

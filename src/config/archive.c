@@ -31,6 +31,12 @@ int config_validate_archive(const struct config *cfg, struct err *err)
                        log_quote_str(url));
     }
 #endif
+#ifndef WITH_OPENSSL
+    if (cfg->archive_key_file[0] != '\0') {
+        return err_set(err, ERR_INVALID, "archive_key_file is %s, but this unseen was built without OpenSSL",
+                       log_quote_str(cfg->archive_key_file));
+    }
+#endif
     if (cfg->store != STORE_ENGINE_SQLITE) {
         return err_set(err, ERR_INVALID,
                        "archive_url goes with store = sqlite: another store keeps no data folder here");

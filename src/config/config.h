@@ -188,8 +188,10 @@ struct config {
     char archive_url[CONFIG_TEXT];      /* file:///path, or s3://bucket/prefix; "": nowhere */
     char archive_endpoint[CONFIG_TEXT]; /* [http[s]://]host[:port]; "": that of AWS */
     char archive_region[CONFIG_TEXT];
-    int64_t archive_path_style;          /* 0 no, 1 yes */
-    char archive_keys_file[CONFIG_TEXT]; /* "": the environment */
+    int64_t archive_path_style;             /* 0 no, 1 yes */
+    char archive_keys_file[CONFIG_TEXT];    /* "": the environment */
+    char archive_key_file[CONFIG_TEXT];     /* "": not encrypted */
+    char archive_old_key_file[CONFIG_TEXT]; /* "": there was none; "none": it was not encrypted */
     int64_t archive_every_ms, archive_keep_ms, archive_rounds_ms;
     int64_t archive_rate; /* bytes a second of a round that is not spread over a day; 0: no limit */
 

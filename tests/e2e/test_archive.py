@@ -417,7 +417,8 @@ def test_lost(make, url, folder):
             c.command("PLAYED", f"u{i}", *[f"{i}-{n}-{'x' * 200}" for n in range(300)])
         server.advance(EVERY)
         until(lambda: fields(c)["state"] == "waiting", server.log)
-        assert "is no folder" in fields(c)["cause"] or "Not a directory" in fields(c)["cause"]
+        cause = fields(c)["cause"]  # of one moment: another try, which says it otherwise, may come in between
+        assert "is no folder" in cause or "Not a directory" in cause
         until(lambda: fields(c)["lost_since"] != 0, server.log)
         assert fields(c)["restorable"] == 0
     (folder / "archive").unlink()

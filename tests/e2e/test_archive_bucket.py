@@ -16,12 +16,16 @@ def place():
         yield b
 
 
-@pytest.fixture
-def options(place, folder):
+def bucket_options(place, folder):
     keys = folder / "keys"
     keys.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key={SECRET}\n")
     return {"archive_url": URL, "archive_endpoint": place.endpoint, "archive_region": REGION,
             "archive_path_style": "yes", "archive_keys_file": str(keys), "archive_rate": "0"}
+
+
+@pytest.fixture
+def options(place, folder):
+    return bucket_options(place, folder)
 
 
 def words(options):

@@ -48,6 +48,7 @@ RESTART = {
     "replica_failover": "in-step", "replica_hedge": "yes",
     "archive_url": "file:///tmp/elsewhere", "archive_endpoint": "http://127.0.0.1:1", "archive_region": "eu-west-1",
     "archive_path_style": "yes", "archive_keys_file": "/tmp/keys",
+    "archive_key_file": "/tmp/key", "archive_old_key_file": "none",
     "front_redis": "127.0.0.1:1", "front_sentinel": "127.0.0.1:1/name", "front_database": "7", "front_prefix": "p:",
 }
 SECRET = ("requirepass", "hash_seed", "legacy_password", "legacy_sentinel_password", "registry_token",

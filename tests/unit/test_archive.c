@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -14,6 +15,7 @@
 #include "archive/object.h"
 #include "archive/round_end.h"
 #include "archive/sigv4.h"
+#include "base/hash.h"
 
 static const struct object_head some_head = {.kind = OBJECT_SHARD,
                                              .flags = OBJECT_LACKS_USERS,
@@ -36,7 +38,7 @@ static void make(struct buf *records, struct buf *object)
     struct err err;
     assert_int_equal(object_add(records, RECORD_USER, slice_str("first"), slice_str("second")), 0);
     assert_int_equal(object_add(records, RECORD_TEXT, slice_str(""), slice_str("")), 0);
-    assert_int_equal(object_seal(&some_head, buf_slice(records), object, &err), 0);
+    assert_int_equal(object_seal("it", &some_head, NULL, buf_slice(records), object, &err), 0);
 }
 
 static void assert_same(const struct object_head *a, const struct object_head *b)
@@ -57,7 +59,7 @@ static void test_an_object_is_read_again(void **state)
     struct slice bytes;
     size_t at = 0;
     make(&records, &object);
-    assert_int_equal(object_open("it", buf_slice(&object), &head, &again, &err), 0);
+    assert_int_equal(object_open("it", buf_slice(&object), NULL, &head, &again, &err), 0);
     assert_same(&head, &some_head);
     assert_int_equal(object_look("it", slice_of(object.data, OBJECT_HEAD_BYTES), &looked, &err), 0);
     assert_same(&looked, &some_head);
@@ -83,14 +85,14 @@ static void test_damage_is_noticed(void **state)
     make(&records, &object);
     for (size_t i = 0; i < object.len; i++) {
         object.data[i] ^= 1;
-        int rc = object_open("it", buf_slice(&object), &head, &again, &err);
+        int rc = object_open("it", buf_slice(&object), NULL, &head, &again, &err);
         assert_true(rc == ERR_CORRUPT || rc == ERR_VERSION);
         object.data[i] ^= 1;
     }
     for (size_t len = 0; len < object.len; len++) {
         struct buf part = {0}; /* of that length, for the sanitizer */
         assert_int_equal(buf_add(&part, object.data, len), 0);
-        assert_int_equal(object_open("it", buf_slice(&part), &head, &again, &err), ERR_CORRUPT);
+        assert_int_equal(object_open("it", buf_slice(&part), NULL, &head, &again, &err), ERR_CORRUPT);
         buf_free(&part);
     }
     buf_free(&records);
@@ -109,6 +111,203 @@ static void test_a_record_of_a_newer_version(void **state)
     assert_int_equal(object_next(slice_of(newer, sizeof newer), &at, &kind, &bytes, &err), ERR_VERSION);
     assert_int_equal(object_next(slice_of(cut, sizeof cut), &at, &kind, &bytes, &err), ERR_CORRUPT);
 }
+
+/* --- encryption --- */
+
+#ifdef WITH_OPENSSL
+
+static void make_keys(struct cipher_keys *keys, uint8_t now, uint8_t old)
+{
+    uint8_t bytes[CIPHER_KEY_BYTES];
+    struct err err;
+    *keys = (struct cipher_keys){.old_is_plain = false};
+    memset(bytes, now, sizeof bytes);
+    assert_int_equal(now != 0 ? cipher_key_make(bytes, &keys->now, &err) : 0, 0);
+    memset(bytes, old, sizeof bytes);
+    assert_int_equal(old != 0 ? cipher_key_make(bytes, &keys->old, &err) : 0, 0);
+}
+
+/* Made by another program: HKDF and AESGCM of Python's cryptography. */
+static void test_a_known_answer(void **state)
+{
+    (void)state;
+    static const char plain[] = "some bytes", sealed_hex[] = "97f8e3134b9c9a570d7ff3df42ec0ed90d984da95ec0ffbe7e61";
+    uint8_t bytes[CIPHER_KEY_BYTES], salt[CIPHER_SALT_BYTES], sealed[sizeof plain - 1 + CIPHER_TAG_BYTES],
+        again[sizeof plain] = {0};
+    char hex[2 * sizeof sealed + 1];
+    struct cipher_key key;
+    struct err err;
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)i;
+        salt[i] = (uint8_t)(i + sizeof bytes);
+    }
+    assert_int_equal(cipher_key_make(bytes, &key, &err), 0);
+    assert_int_equal(key.id, 0x8a184500 | CIPHER_AES_GCM);
+    const struct cipher_object o = {&key, salt, slice_str("N/seg/x"), slice_str("head")};
+    memcpy(sealed, plain, sizeof plain - 1);
+    assert_int_equal(cipher_seal(&o, sealed, sizeof plain - 1, &err), 0);
+    for (size_t i = 0; i < sizeof sealed; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", sealed[i]);
+    }
+    assert_string_equal(hex, sealed_hex);
+    assert_int_equal(cipher_open(&o, slice_of((const char *)sealed, sizeof sealed), again, &err), 0);
+    assert_string_equal(again, plain);
+    assert_int_equal(cipher_open(&o, slice_of((const char *)sealed, CIPHER_TAG_BYTES - 1), again, &err), ERR_CORRUPT);
+}
+
+/* Puts the right checksum into an object that was changed, as who changes it on purpose does. */
+static void sum_again(struct buf *object)
+{
+    uint8_t both[16];
+    object_put_number(both, hash_checksum(object->data, OBJECT_HEAD_BYTES - 8));
+    object_put_number(both + 8, hash_checksum(object->data + OBJECT_HEAD_BYTES, object->len - OBJECT_HEAD_BYTES));
+    object_put_number((uint8_t *)object->data + OBJECT_HEAD_BYTES - 8, hash_checksum(both, sizeof both));
+}
+
+static int reopen(const char *name, const struct buf *object, const struct cipher_keys *keys)
+{
+    struct object_head head;
+    struct buf records = {0};
+    struct err err;
+    int rc = object_open(name, buf_slice(object), keys, &head, &records, &err);
+    buf_free(&records);
+    return rc;
+}
+
+/* Each byte that is changed, each length that is cut off, another name, also where the checksum was made anew. */
+static void test_encrypted_objects(void **state)
+{
+    (void)state;
+    struct cipher_keys keys;
+    struct buf records = {0}, object = {0}, second = {0}, again = {0};
+    struct object_head head;
+    struct err err;
+    make_keys(&keys, 1, 0);
+    assert_int_equal(object_add(&records, RECORD_TEXT, slice_str("not to be seen"), slice_str("")), 0);
+    assert_int_equal(object_seal("it", &some_head, &keys, buf_slice(&records), &object, &err), 0);
+    assert_int_equal(object_seal("it", &some_head, &keys, buf_slice(&records), &second, &err), 0);
+    assert_false(slice_eq(buf_slice(&object), buf_slice(&second))); /* each has a salt of its own */
+    assert_null(memmem(object.data, object.len, "not to", 6));
+    assert_int_equal(object_open("it", buf_slice(&object), &keys, &head, &again, &err), 0);
+    assert_same(&head, &some_head);
+    assert_int_equal(head.key, keys.now.id);
+    assert_true(slice_eq(buf_slice(&again), buf_slice(&records)));
+    assert_int_equal(reopen("another", &object, &keys), ERR_CORRUPT);
+    for (size_t i = 0; i < object.len; i++) {
+        object.data[i] ^= 1;
+        assert_true(reopen("it", &object, &keys) < 0);
+        sum_again(&object);
+        int rc = reopen("it", &object, &keys);
+        assert_true(i / 8 == OBJECT_HEAD_BYTES / 8 - 1 ? rc == 0 : rc < 0); /* the checksum itself */
+        object.data[i] ^= 1;
+        sum_again(&object);
+    }
+    for (size_t len = OBJECT_HEAD_BYTES; len < object.len; len++) {
+        struct buf part = {0};
+        assert_int_equal(buf_add(&part, object.data, len), 0);
+        object_put_number((uint8_t *)part.data + OBJECT_HEAD_BYTES - 48,
+                          len - OBJECT_HEAD_BYTES); /* how much follows */
+        sum_again(&part);
+        assert_int_equal(reopen("it", &part, &keys), ERR_CORRUPT);
+        buf_free(&part);
+    }
+    buf_free(&records);
+    buf_free(&object);
+    buf_free(&second);
+    buf_free(&again);
+}
+
+/* Which objects are read with which keys. */
+static void test_which_key(void **state)
+{
+    (void)state;
+    struct buf records = {0}, plain = {0}, first = {0}, second = {0};
+    struct cipher_keys one, two, both, back, none = {.old_is_plain = false}, plain_too;
+    struct err err;
+    make_keys(&one, 1, 0);
+    make_keys(&two, 2, 0);
+    make_keys(&both, 2, 1);
+    make_keys(&back, 0, 1); /* what is written now is not encrypted */
+    make_keys(&plain_too, 1, 0);
+    plain_too.old_is_plain = true;
+    assert_int_equal(object_add(&records, RECORD_TEXT, slice_str("x"), slice_str("")), 0);
+    assert_int_equal(object_seal("it", &some_head, &none, buf_slice(&records), &plain, &err), 0);
+    assert_int_equal(object_seal("it", &some_head, &one, buf_slice(&records), &first, &err), 0);
+    assert_int_equal(object_seal("it", &some_head, &both, buf_slice(&records), &second, &err), 0);
+    const struct {
+        const struct cipher_keys *keys;
+        int plain, first, second;
+    } rows[] = {{NULL, 0, ERR_KEY, ERR_KEY}, {&none, 0, ERR_KEY, ERR_KEY}, {&one, ERR_KEY, 0, ERR_KEY},
+                {&two, ERR_KEY, ERR_KEY, 0}, {&both, ERR_KEY, 0, 0},       {&back, 0, 0, ERR_KEY},
+                {&plain_too, 0, 0, ERR_KEY}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(reopen("it", &plain, rows[i].keys), rows[i].plain);
+        assert_int_equal(reopen("it", &first, rows[i].keys), rows[i].first);
+        assert_int_equal(reopen("it", &second, rows[i].keys), rows[i].second);
+    }
+    buf_free(&records);
+    buf_free(&plain);
+    buf_free(&first);
+    buf_free(&second);
+}
+
+static void write_key(const char *path, size_t len, mode_t mode)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (size_t i = 0; i < len; i++) {
+        fputc((int)i, f);
+    }
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
+static void test_files_of_keys(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/unseen-keys-XXXXXX", path[64];
+    static struct config cfg;
+    struct cipher_keys keys;
+    struct err err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/key", folder);
+    snprintf(cfg.archive_key_file, sizeof cfg.archive_key_file, "%s", path);
+    const struct {
+        size_t len;
+        mode_t mode;
+        int rc;
+        const char *says;
+    } rows[] = {{32, 0600, 0, ""},
+                {32, 0440, 0, ""},
+                {32, 0644, ERR_INVALID, "chmod 600"},
+                {32, 0660, ERR_INVALID, "chmod 600"},
+                {0, 0600, ERR_INVALID, "has 0 bytes, expected 32"},
+                {31, 0600, ERR_INVALID, "has 31 bytes, expected 32"},
+                {64, 0600, ERR_INVALID, "has at least 33 bytes, expected 32"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_key(path, rows[i].len, rows[i].mode);
+        assert_int_equal(cipher_keys_read(&cfg, &keys, &err), rows[i].rc);
+        assert_int_equal(keys.now.id != CIPHER_PLAIN, rows[i].rc == 0);
+        assert_true(rows[i].rc == 0 || strstr(err.text, rows[i].says) != NULL);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(cipher_keys_read(&cfg, &keys, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "archive_key_file"));
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(cipher_keys_read(&cfg, &keys, &err), ERR_INVALID);
+    assert_int_equal(rmdir(path), 0);
+    write_key(path, 32, 0600);
+    snprintf(cfg.archive_old_key_file, sizeof cfg.archive_old_key_file, "%s/none", folder);
+    assert_int_equal(cipher_keys_read(&cfg, &keys, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "archive_old_key_file"));
+    assert_int_equal(keys.now.id, CIPHER_PLAIN);
+    snprintf(cfg.archive_old_key_file, sizeof cfg.archive_old_key_file, "none");
+    assert_int_equal(cipher_keys_read(&cfg, &keys, &err), 0);
+    assert_true(keys.old_is_plain);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+#endif
 
 /* --- the listing --- */
 
@@ -151,7 +350,7 @@ static void test_a_listing(void **state)
         "other",
         NULL,
     };
-    struct listed d = {{&list_ops}, names};
+    struct listed d = {{.ops = &list_ops}, names};
     struct catalog c = {0};
     struct err err;
     size_t n;
@@ -202,7 +401,7 @@ static void test_two_copies(void **state)
         {{SEGMENT(2, 2, 5), SEGMENT(3, 2, 3), SEGMENT(3, 3, 4), SEGMENT(3, 4, 8), SEGMENT(2, 5, 7)}, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct listed d = {{&list_ops}, rows[i].names};
+        struct listed d = {{.ops = &list_ops}, rows[i].names};
         struct catalog c = {0};
         struct err err;
         assert_int_equal(catalog_read(&d.depot, 0, &c, &err), 0);
@@ -337,6 +536,12 @@ int main(void)
         cmocka_unit_test(test_an_object_is_read_again),
         cmocka_unit_test(test_damage_is_noticed),
         cmocka_unit_test(test_a_record_of_a_newer_version),
+#ifdef WITH_OPENSSL
+        cmocka_unit_test(test_a_known_answer),
+        cmocka_unit_test(test_encrypted_objects),
+        cmocka_unit_test(test_which_key),
+        cmocka_unit_test(test_files_of_keys),
+#endif
         cmocka_unit_test(test_a_listing),
         cmocka_unit_test(test_two_copies),
         cmocka_unit_test(test_an_end_is_read_again),

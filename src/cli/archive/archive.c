@@ -27,7 +27,7 @@ static const char help[] =
     "was\n"
     "                         forgotten is nowhere in it any more, and moments before are given up\n"
     "      --from URL         the archive: file:///path of a folder, or s3://bucket/prefix; default: archive_url\n"
-    "                         of the configuration, whose other options of [archive] hold for a bucket\n"
+    "                         of the configuration, whose other options of [archive] hold in any case\n"
     "      --to ADDRESS       ask the server at host:port, tls://host:port or unix:/path, not the one that serves the\n"
     "                         data folder; its password is requirepass of the configuration, or $UNSEEN_PASSWORD;\n"
     "                         $UNSEEN_USER: its account\n"
@@ -125,7 +125,8 @@ struct verifying {
     struct progress progress;
     struct json *json; /* NULL: for people */
     struct buf bytes, records;
-    uint64_t objects, all, read, problems;
+    uint64_t objects, all, read, problems, refused; /* refused: objects of another key, `first` of them */
+    struct err first;
 };
 
 static void found(struct verifying *v, const char *problem)
@@ -135,6 +136,15 @@ static void found(struct verifying *v, const char *problem)
         json_text(v->json, NULL, problem);
     } else {
         progress_say(&v->progress, "%s\n", problem);
+    }
+}
+
+static void failed(struct verifying *v, const struct err *err)
+{
+    if (err->code != ERR_KEY) {
+        found(v, err->text);
+    } else if (v->refused++ == 0) {
+        v->first = *err;
     }
 }
 
@@ -153,7 +163,7 @@ static bool read_back(struct verifying *v, const char *name, struct object_head 
     v->read += v->bytes.len;
     progress_show(&v->progress, v->objects, v->all, "%s", size_text(v->read, size));
     if (rc < 0) {
-        found(v, err.text);
+        failed(v, &err);
     }
     return rc == 0;
 }
@@ -190,7 +200,7 @@ static void verify_all(struct verifying *v)
         if (c->rounds[i].ended) {
             v->objects++;
             if (moment_read_end(v->depot, c, &c->rounds[i], &m.end, &err) < 0) {
-                found(v, err.text);
+                failed(v, &err);
             } else if (catalog_reach(c, m.node, m.round.from) < m.round.to) {
                 char text[TEXT];
                 snprintf(text, sizeof text, "%s: segments behind event %" PRIu64 " are missing",
@@ -199,6 +209,12 @@ static void verify_all(struct verifying *v)
             }
         }
         moment_free(&m);
+    }
+    if (v->refused > 0) {
+        char text[TEXT + 64], n[OUTPUT_TEXT];
+        snprintf(text, sizeof text, "%s object%s can't be checked: %s", count_text(v->refused, n), plural(v->refused),
+                 v->first.text);
+        found(v, text);
     }
 }
 

@@ -15,8 +15,10 @@ int archive_depot_open(const struct config *cfg, const char *from, struct depot 
     if (url[0] == '\0') {
         return err_set(err, ERR_INVALID, "no archive is named: set url in the section [archive], or give --from URL");
     }
-    const struct depot_order order = {.url = url, .cfg = cfg};
-    int rc = depot_open(&order, d, err);
+    static struct cipher_keys keys; /* one archive is read by a process */
+    int rc = cipher_keys_read(cfg, &keys, err);
+    const struct depot_order order = {.url = url, .cfg = cfg, .keys = &keys};
+    rc = rc < 0 ? rc : depot_open(&order, d, err);
     return rc < 0 ? rc : catalog_read(*d, 0, c, err);
 }
 
@@ -31,13 +33,15 @@ bool archive_node_read(const char *text, uint64_t *node)
 struct listing {
     struct table *table; /* NULL: JSON */
     struct json *json;
+    uint64_t stretches;
 };
 
 static int print_stretch(void *arg, const struct moment_stretch *s)
 {
-    const struct listing *l = arg;
+    struct listing *l = arg;
     char node[24], first[TIME_TEXT], last[TIME_TEXT], size[OUTPUT_TEXT];
     snprintf(node, sizeof node, "%016" PRIx64, s->node);
+    l->stretches++;
     if (l->json != NULL) {
         json_open(l->json, NULL, '{');
         json_text(l->json, "node", node);
@@ -68,7 +72,7 @@ int archive_list(const struct config *cfg, const char *from, bool json, struct e
     struct catalog c = {0};
     struct json j = {.out = stdout};
     struct table t;
-    const struct listing l = {json ? NULL : &t, json ? &j : NULL};
+    struct listing l = {json ? NULL : &t, json ? &j : NULL, 0};
     int rc = archive_depot_open(cfg, from, &d, &c, err);
     if (rc == 0 && json) {
         json_open(&j, NULL, '[');
@@ -76,8 +80,12 @@ int archive_list(const struct config *cfg, const char *from, bool json, struct e
         table_begin(&t, "node|round>|moments from|to|event>|segments>|bytes>");
     }
     if (rc == 0) {
-        rc = moment_stretches(d, &c, print_stretch, (void *)&l, err);
+        rc = moment_stretches(d, &c, print_stretch, &l, err);
         json ? json_close(&j, ']') : table_end(&t, stdout);
+        if (rc == ERR_KEY && l.stretches > 0) {
+            fprintf(stderr, "unseen: rounds of another key are not listed: %s\n", err->text);
+            rc = 0;
+        }
     }
     catalog_free(&c);
     depot_close(d);

@@ -36,7 +36,7 @@ static const char help[] =
     "configuration and accounts, which are not in the archive.\n\n"
     "Options:\n"
     "      --from URL         the archive: file:///path of a folder, or s3://bucket/prefix; default: archive_url\n"
-    "                         of the configuration, whose other options of [archive] hold for a bucket\n"
+    "                         of the configuration, whose other options of [archive] hold in any case\n"
     "      --node NODE        which node's, where several have nothing to do with each other\n"
     "      --at TIME          the moment, such as 2026-11-28T14:00:00Z or unix milliseconds; default: the newest\n"
     "      --undo-forgets     bring users back who were forgotten after the moment\n"

@@ -50,6 +50,9 @@ static int read_object(struct restoring *r, const char *name, bool own, struct e
     struct slice record;
     size_t at = 0;
     int rc = moment_read_object(r->depot, name, &r->bytes, &head, &r->records, err);
+    if (rc == ERR_KEY) {
+        err_prefix(err, "who was forgotten after the moment is not known (--undo-forgets restores all the same)");
+    }
     while (rc == 0 && (rc = object_next(buf_slice(&r->records), &at, &kind, &record, err)) == 1) {
         rc = kind == RECORD_EVENTS       ? read_events(r, record, own, err)
              : kind == RECORD_TOMBSTONES ? read_tombstones(r, record, err)

@@ -199,6 +199,7 @@ void doctor_secrets(struct doctor *d)
         find_readers(d, passwords[i], "a password");
     }
     find_readers(d, cfg->accounts, "the accounts");
+    find_readers(d, cfg->archive_keys_file, "the keys of a bucket");
     find_readers(d, cfg->tls_key[0] != '\0' ? cfg->tls_key : cfg->tls_cert, "the certificate's key");
 }
 

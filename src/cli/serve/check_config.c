@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "archive/cipher.h"
 #include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/lib/config_json.h"
@@ -78,6 +79,14 @@ static int check_certificate(const struct config *cfg, struct err *err)
     return code;
 }
 
+static int check_keys(const struct config *cfg, struct err *err)
+{
+    struct cipher_keys keys;
+    int code = cfg->archive_url[0] != '\0' ? cipher_keys_read(cfg, &keys, err) : 0;
+    cipher_keys_forget(&keys);
+    return code;
+}
+
 static int check_messages(const struct config *cfg, struct err *err)
 {
     struct message_rules *rules = NULL;
@@ -93,8 +102,8 @@ static void read_all(const struct cli_options *options, struct config *cfg, stru
     struct account_set *accounts;
     int rc = serve_config_read(options, NULL, problem_found, problems, cfg, &accounts, &err);
     account_set_free(accounts);
-    if (problems->n == 0 && (rc < 0 || check_certificate(cfg, &err) < 0 || check_messages(cfg, &err) < 0 ||
-                             cli_options_zone(cfg, &err) < 0)) {
+    if (problems->n == 0 && (rc < 0 || check_certificate(cfg, &err) < 0 || check_keys(cfg, &err) < 0 ||
+                             check_messages(cfg, &err) < 0 || cli_options_zone(cfg, &err) < 0)) {
         problem_found(problems, err.text);
     }
 }
