@@ -3,6 +3,8 @@ full disks, a clone that is cut short; and what Redis's own client library sees 
 import errno
 import os
 import pty
+import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,7 @@ import pytest
 import redis
 
 from conftest import DAY, HOUR, START, UNSEEN, http_url, run
-from partition import CUT, OPEN
+from partition import CUT, OPEN, Wire
 from resp import Closed, RespError
 from standstill import freeze, thaw
 from test_reload import reload
@@ -359,6 +361,65 @@ def test_a_clone_is_killed_and_goes_on(make_server, folder):
     verify(primary, server)
     assert say(server, "SEEN", "u7", "meanwhile", "7:3" + "x" * 200) == [1, 1]
     assert say(server, "SEEN", "u8", "8:3" + "x" * 200) == [0]
+
+
+class AskedWire(Wire):
+    """Knows from which keys users were asked for, and hangs up at each of those that `cuts` counts."""
+
+    def __init__(self, target, cuts):
+        super().__init__(target)
+        self.asked, self.cuts = [], cuts
+
+    def spring(self, data):
+        for key in re.findall(rb"USERS\r\n\$\d+\r\n(-?\d+)\r\n", data):
+            self.asked.append(int(key))
+            if len(self.asked) in self.cuts:
+                for pair in self.pairs:
+                    self.end(pair)
+
+
+@pytest.fixture(name="many")
+def many_users(make_server):
+    """A primary whose users are some pages."""
+    primary, draw = make_server(clock=None), random.Random(34)
+    with primary.client() as link:
+        link.pipeline([("DELIVERED", f"u{i}", *[draw.randbytes(100).hex() for _ in range(100)]) for i in range(500)])
+    return primary
+
+
+def follow(make_server, primary, data):
+    server = make_server(clock=None)
+    assert server.stop() == 0
+    shutil.rmtree(server.data)
+    shutil.move(data, server.data)
+    server.options["replica_of"] = address(primary)
+    server.start()
+    verify(primary, server)
+
+
+def test_a_clone_outlives_its_connection(many, make_server, folder):
+    """It asks once more for what it was not answered, and for nothing that it has."""
+    wire = AskedWire(many.port, {3, 5})
+    done = run("clone", wire.address, "--data", folder / "cloned")
+    wire.stop()
+    assert done.stderr.count(b"connecting again") == 2 and b"500 users" in done.stdout, done
+    assert wire.asked == sorted(wire.asked) and wire.asked[0] == -1 << 63
+    assert len(wire.asked) == len(set(wire.asked)) + 2 and wire.asked[2] == wire.asked[3] and wire.asked[4] == wire.asked[5]
+    follow(make_server, many, folder / "cloned")
+
+
+def test_a_clone_ends_where_the_other_one_hangs_up_twice(many, make_server, folder):
+    """The next run goes on there."""
+    wire = AskedWire(many.port, {3, 4})
+    done = run("clone", wire.address, "--data", folder / "cloned", check=False)
+    wire.stop()
+    assert done.returncode == 1 and done.stderr.count(b"connecting again") == 1, done
+    assert len(wire.asked) == 4 and wire.asked[2] == wire.asked[3]
+    wire = AskedWire(many.port, set())
+    assert b"going on at " in run("clone", wire.address, "--data", folder / "cloned").stdout
+    wire.stop()
+    assert wire.asked[0] > -1 << 63
+    follow(make_server, many, folder / "cloned")
 
 
 def test_a_clone_under_load(make_server):

@@ -37,8 +37,8 @@ static const char help[] =
     "ADDRESS is the primary's RESP: host:port, tls://host:port or unix:/path. It goes on working; what is recorded\n"
     "meanwhile waits in its feed, up to feed_max. Window, retention and delivered_max of the configuration must be\n"
     "those of the primary. DIR is new, or empty.\n\n"
-    "After a lost connection or a kill, run the same command again: it goes on where it was. Until it has ended the\n"
-    "folder can't be served.\n\n"
+    "A connection that is lost while users are copied is made again. After a kill, or if ADDRESS is gone, run the\n"
+    "same command again. Either way it goes on where it was. Until it has ended the folder can't be served.\n\n"
     "If DIR is that of a replica that was away for too long, it is healed: a new one is made beside it, in DIR.clone,\n"
     "and takes its place at the end. The server of DIR must be stopped.\n\n"
     "Options:\n"
@@ -261,6 +261,44 @@ static int prepare(struct cloning *c, struct err *err)
     return err_set(err, ERR_INVALID, "the folder %s changes meanwhile", c->cfg.data);
 }
 
+/* --- users --- */
+
+/* Connects, and is told who is there. */
+static int meet(struct cloning *c, struct err *err)
+{
+    const struct other_told told = {"clone", &c->progress};
+    int rc = other_node_open(&c->cfg, c->address, c->user, &told, &c->from, err);
+    rc = rc < 0 ? rc : other_node_hello(&c->from, 0, 0, err);
+    if (rc == 0 && strcmp(c->from.role, node_role_name(NODE_PRIMARY)) != 0) {
+        rc = err_set(err, ERR_INVALID, "%s is no primary, but a %s: a clone is made from the primary", c->address,
+                     c->from.role);
+    }
+    return rc;
+}
+
+/* The connection is lost. 1: there is one to the same node again. */
+static int meet_again(struct cloning *c, const struct err *lost)
+{
+    struct err why = {0};
+    uint64_t node = c->from.node;
+    progress_say(&c->progress, "clone: %s; connecting again\n", lost->text);
+    other_node_close(&c->from);
+    return meet(c, &why) == 0 && c->from.node == node;
+}
+
+/* It goes on over another connection, as long as each has brought a page: what makes the other one hang up twice is not
+ * asked for a third time. */
+static int copy_users(struct cloning *c, struct err *err)
+{
+    int64_t mark;
+    int rc;
+    do {
+        mark = c->copy.mark;
+        rc = clone_copy_users(&c->copy, err);
+    } while ((rc == ERR_CLOSED || rc == ERR_SYSTEM) && c->copy.mark > mark && meet_again(c, err));
+    return rc;
+}
+
 /* --- the whole --- */
 
 static int copy(struct cloning *c, struct err *err)
@@ -280,7 +318,7 @@ static int copy(struct cloning *c, struct err *err)
     rc = rc < 0 ? rc : clone_copy_pools(&c->copy, err);
     if (rc == 0) {
         progress_begin(&c->progress, "clone", c->quiet);
-        rc = clone_copy_users(&c->copy, err);
+        rc = copy_users(c, err);
         progress_end(&c->progress);
     }
     if (rc < 0) {
@@ -299,18 +337,12 @@ static int copy(struct cloning *c, struct err *err)
 
 static int run(struct cloning *c, struct err *err)
 {
-    const struct other_told told = {"clone", &c->progress};
     int rc = cli_options_has_folder(&c->cfg, err);
     if (rc == 0 && c->cfg.origin[config_find("data") - config_options] != ORIGIN_COMMAND_LINE) {
         rc = err_set(err, ERR_INVALID, "clone writes into the folder that --data DIR names, and none is named");
     }
-    if (rc < 0 || (rc = other_node_open(&c->cfg, c->address, c->user, &told, &c->from, err)) < 0 ||
-        (rc = other_node_hello(&c->from, 0, 0, err)) < 0 || (rc = other_node_fits(&c->from, &c->cfg, err)) < 0) {
+    if (rc < 0 || (rc = meet(c, err)) < 0 || (rc = other_node_fits(&c->from, &c->cfg, err)) < 0) {
         return rc;
-    }
-    if (strcmp(c->from.role, node_role_name(NODE_PRIMARY)) != 0) {
-        return err_set(err, ERR_INVALID, "%s is no primary, but a %s: a clone is made from the primary", c->address,
-                       c->from.role);
     }
     if (c->cfg.hash_seed_given && c->cfg.hash_seed != c->from.seed) {
         return err_set(err, ERR_SEED, "hash_seed of the configuration is not the seed of %s", c->address);

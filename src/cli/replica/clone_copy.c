@@ -235,11 +235,12 @@ int clone_copy_mark(struct clone_copy *c, int64_t mark, struct err *err)
     return rc;
 }
 
-static void show(const struct clone_copy *c, uint64_t began, int64_t elapsed_us)
+static void show(const struct clone_copy *c)
 {
     char users[OUTPUT_TEXT], size[OUTPUT_TEXT], speed[OUTPUT_TEXT];
+    int64_t elapsed_us = clock_real_us() - c->began_us;
     double seconds = elapsed_us > 0 ? (double)elapsed_us / 1e6 : 1;
-    progress_show(c->progress, clone_key_part(c->mark) - began, PARTS - began, "%s user%s  %s  %s/s",
+    progress_show(c->progress, clone_key_part(c->mark) - c->began, PARTS - c->began, "%s user%s  %s  %s/s",
                   count_text(c->users, users), plural(c->users), size_text(c->bytes, size),
                   size_text((uint64_t)((double)c->bytes / seconds), speed));
 }
@@ -254,16 +255,18 @@ static void rest(int64_t us)
 int clone_copy_users(struct clone_copy *c, struct err *err)
 {
     struct page page = {0};
-    uint64_t began = clone_key_part(c->mark);
-    began = began < PARTS ? began : PARTS - 1;
-    int64_t began_us = clock_real_us();
+    if (c->began_us == 0) {
+        c->began_us = clock_real_us();
+        c->began = clone_key_part(c->mark);
+        c->began = c->began < PARTS ? c->began : PARTS - 1;
+    }
     int rc = ask_page(c, c->mark, err);
     while (rc == 0 && !page.ended && (rc = read_page(c, &page, err)) == 0) {
         if (!page.ended && page.next <= c->mark) {
             rc = malformed(c, "USERS", err);
             break;
         }
-        rest(clone_rate_wait_us(c->bytes, c->rate, clock_real_us() - began_us));
+        rest(clone_rate_wait_us(c->bytes, c->rate, clock_real_us() - c->began_us));
         if (!page.ended &&
             ((rc = ask_page(c, page.next, err)) < 0 || (rc = pipeline_push(c->from->pipeline, err)) < 0)) {
             break; /* sent: it comes while this page is imported */
@@ -273,7 +276,7 @@ int clone_copy_users(struct clone_copy *c, struct err *err)
         if (rc == 0 && !page.ended && page.next != CLONE_MARK_ENDED) {
             rc = clone_copy_mark(c, page.next, err);
         }
-        show(c, began, clock_real_us() - began_us);
+        show(c);
     }
     buf_free(&page.bytes);
     buf_free(&page.ends);

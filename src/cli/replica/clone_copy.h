@@ -14,6 +14,8 @@ struct clone_copy {
     int64_t mark;  /* users with lower keys are here, durably */
     struct progress *progress;
 
+    int64_t began_us;      /* the copying of users; 0: not yet */
+    uint64_t began;        /* clone_key_part() of the mark then */
     uint64_t users, bytes; /* that came, in this run */
     uint64_t positions, tombstones, pools;
 };
@@ -22,7 +24,8 @@ int clone_copy_positions(struct clone_copy *c, struct err *err);
 int clone_copy_tombstones(struct clone_copy *c, struct err *err);
 int clone_copy_pools(struct clone_copy *c, struct err *err); /* clone_pools.c; those that changed since another one */
 
-/* From c->mark on. What was asked for is asked a page ahead; the mark moves behind each page that is durable. */
+/* From c->mark on. What was asked for is asked a page ahead; the mark moves behind each page that is durable. So it
+ * may be called again after an error, with another connection. */
 int clone_copy_users(struct clone_copy *c, struct err *err);
 
 /* Moves the mark, durably (replica/clone_mark.h). */
