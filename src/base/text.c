@@ -15,6 +15,33 @@ const char *double_text(double value, char out[DOUBLE_TEXT])
     return out;
 }
 
+bool count_read(const char *text, uint64_t most, uint64_t *n)
+{
+    uint64_t value = 0;
+    bool good = *text != '\0';
+    for (; good && *text != '\0'; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+        good = *text >= '0' && *text <= '9' && digit <= most && value <= (most - digit) / 10;
+        value = 10 * value + digit;
+    }
+    *n = good ? value : 0;
+    return good;
+}
+
+bool hex_read(const char *at, size_t digits, uint64_t *n)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < digits; i++) {
+        char c = at[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
+            return false;
+        }
+        value = value << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    *n = value;
+    return true;
+}
+
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 void base64_add(struct buf *out, struct slice bytes)

@@ -2,9 +2,9 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "config/config.h"
 
 static const char tls[] = "tls://";
@@ -74,6 +74,12 @@ bool config_next_redis(const char **at, char out[CONFIG_TEXT])
     return true; /* what follows it is empty */
 }
 
+bool config_is_port(const char *text)
+{
+    uint64_t port;
+    return strlen(text) <= 5 && count_read(text, 65535, &port) && port >= 1;
+}
+
 /* A name may be resolved to another machine at any time, so it is only looked at as text. */
 bool config_is_host_port(const char *text)
 {
@@ -81,15 +87,14 @@ bool config_is_host_port(const char *text)
     if (colon == NULL || colon == text) {
         return false;
     }
-    size_t len = (size_t)(colon - text), digits = strspn(colon + 1, "0123456789");
+    size_t len = (size_t)(colon - text);
     bool v6 = text[0] == '[' && text[len - 1] == ']' && len > 3;
     for (size_t i = v6 ? 1 : 0; i < len - v6; i++) {
         if (!isalnum((unsigned char)text[i]) && strchr(v6 ? ":.%" : ".-_", text[i]) == NULL) {
             return false;
         }
     }
-    long port = digits >= 1 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : 0;
-    return port >= 1 && port <= 65535;
+    return config_is_port(colon + 1);
 }
 
 bool config_is_node(const char *text)

@@ -338,9 +338,7 @@ static bool is_redis(const char *address)
         return false;
     }
     bool one_host = address[0] == '[' ? address[len - 1] == ']' && len > 2 : memchr(address, ':', len) == NULL;
-    size_t digits = strspn(colon + 1, "0123456789");
-    long port = digits >= 1 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : 0;
-    return one_host && port >= 1 && port <= 65535;
+    return one_host && config_is_port(colon + 1);
 }
 
 static int validate_redis(const struct config *cfg, struct err *err)

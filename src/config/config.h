@@ -285,6 +285,7 @@ bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
 
 /* Whether it looks like "host:port" or "[v6]:port"; and that, or tls:// before it. */
 bool config_is_host_port(const char *text);
+bool config_is_port(const char *text);
 bool config_is_node(const char *text);
 
 /* An option names a tls:// address: 0, or ERR_INVALID where there is no OpenSSL. */

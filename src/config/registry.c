@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -16,10 +15,9 @@ static bool is_agent(const char *url)
     if (colon == NULL || colon == host || strcspn(host, "/?#@ \t\"\\") != strlen(host)) {
         return false;
     }
-    size_t len = (size_t)(colon - host), digits = strspn(colon + 1, "0123456789");
+    size_t len = (size_t)(colon - host);
     bool one_host = host[0] == '[' ? host[len - 1] == ']' && len > 2 : memchr(host, ':', len) == NULL;
-    long port = digits >= 1 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : 0;
-    return one_host && port >= 1 && port <= 65535;
+    return one_host && config_is_port(colon + 1);
 }
 
 static bool is_plain(const char *text, const char *also)

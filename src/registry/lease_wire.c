@@ -181,11 +181,7 @@ static json_t *content_of(const json_t *pair)
 
 static bool take_hex(const char *text, uint64_t *out)
 {
-    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) {
-        return false;
-    }
-    *out = strtoull(text, NULL, 16);
-    return true;
+    return strlen(text) == 16 && hex_read(text, 16, out);
 }
 
 /* None: of an older version. What can't be read names nobody. */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/task.h"
+#include "base/text.h"
 #include "dedup/role.h"
 #include "net/client.h"
 #include "replica/change_impl.h"
@@ -40,14 +41,7 @@ struct changer {
 bool change_read_id(struct slice text, uint64_t *id)
 {
     *id = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.data[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            return false;
-        }
-        *id = *id << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    return text.len == NODE_TEXT - 1 && *id != 0;
+    return text.len == NODE_TEXT - 1 && hex_read(text.data, text.len, id) && *id != 0;
 }
 
 /* --- the other node --- */

@@ -106,12 +106,35 @@ static void test_doubles(void **state)
     }
 }
 
+/* Digits alone, and no more than is asked for. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "", "-1", "+1", " 1", "1 ", "1x", "0x1", "18446744073709551616", "99999999999999999999"};
+    uint64_t n = 7;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_false(count_read(bad[i], UINT64_MAX, &n));
+        assert_int_equal(n, 0);
+    }
+    assert_true(count_read("18446744073709551615", UINT64_MAX, &n) && n == UINT64_MAX);
+    assert_true(count_read("0", 0, &n) && n == 0);
+    assert_false(count_read("1", 0, &n));
+    assert_true(count_read("0065535", 65535, &n) && n == 65535);
+    assert_false(count_read("65536", 65535, &n));
+    assert_false(count_read("70000", 65535, &n));
+    assert_true(hex_read("0123456789abcdefx", 16, &n) && n == UINT64_C(0x0123456789abcdef));
+    assert_false(hex_read("0123456789abcdeF", 16, &n));
+    assert_false(hex_read("g", 1, &n));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,14 @@
  * What is restored is written into the folder before anything else is, so that a restore that was cut short goes on
  * with the same moment, and nothing serves the folder before that has ended. The folder is a new node: whoever follows
  * the old one must be cloned anew, and it may archive to the same place. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "archive/archive.h"
 #include "base/calendar.h"
 #include "base/plural.h"
+#include "base/text.h"
 #include "cli/archive/archive_depot.h"
 #include "cli/archive/restore_impl.h"
 #include "cli/cli.h"
@@ -237,14 +236,14 @@ static int run(struct restoring *r, uint64_t node, int64_t at_ms, struct err *er
 
 static bool read_time(const char *text, int64_t *at_ms)
 {
-    char *end;
+    uint64_t ms;
     *at_ms = MOMENT_NEWEST;
     if (text == NULL || time_parse(slice_str(text), at_ms)) {
         return true;
     }
-    errno = 0;
-    *at_ms = strtoll(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *at_ms <= CALENDAR_LAST_MS;
+    bool good = count_read(text, CALENDAR_LAST_MS, &ms);
+    *at_ms = (int64_t)ms;
+    return good;
 }
 
 int cli_restore(int argc, char **argv)

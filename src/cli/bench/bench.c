@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/plural.h"
+#include "base/text.h"
 #include "cli/bench/bench_engine.h"
 #include "cli/bench/bench_ids.h"
 #include "cli/bench/bench_report.h"
@@ -95,10 +96,8 @@ static bool whole(const char *name, const char *text, uint64_t min, uint64_t max
     if (text == NULL) {
         return true;
     }
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || n < min || n > max) {
+    uint64_t n;
+    if (!count_read(text, max, &n) || n < min) {
         *exit_code = cli_misuse("bench", "--%s '%s': expected a whole number from %llu to %llu", name, text,
                                 (unsigned long long)min, (unsigned long long)max);
         return false;

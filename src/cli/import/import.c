@@ -7,13 +7,13 @@
  * A pipe may stay open for ever, so its events are submitted when they are SUBMIT_MS old, and the number of durable
  * ones is printed. A pipe that is never empty needs no timer: full batches are submitted anyway.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/plural.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/import/follow.h"
 #include "cli/import/import_impl.h"
@@ -452,15 +452,6 @@ static const char *read_rules(struct import *im, struct err *err)
     return NULL;
 }
 
-static bool read_count(const char *text, uint64_t *n)
-{
-    char *last;
-    errno = 0;
-    unsigned long long value = strtoull(text, &last, 10);
-    *n = value;
-    return text[0] >= '0' && text[0] <= '9' && *last == '\0' && errno == 0;
-}
-
 int cli_import(int argc, char **argv)
 {
     struct import im = {0};
@@ -494,7 +485,7 @@ int cli_import(int argc, char **argv)
         return cli_misuse("import", "%s", wrong);
     }
     uint64_t max_rejects = MAX_REJECTS;
-    if (im.max_rejects != NULL && (im.rejects_path == NULL || !read_count(im.max_rejects, &max_rejects))) {
+    if (im.max_rejects != NULL && (im.rejects_path == NULL || !count_read(im.max_rejects, UINT64_MAX, &max_rejects))) {
         return cli_misuse("import", "--max-rejects is a number of lines, and needs --rejects");
     }
     if (im.rejects_path != NULL && im.strict) {

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plural.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
 enum { NAME_MAX_LEN = 64 };
@@ -160,10 +160,8 @@ static int unknown_option(const struct cli_syntax *syntax, const char *given, co
 
 static int start_test_clock(const char *command, const char *value)
 {
-    char *end;
-    errno = 0;
-    long long ms = strtoll(value, &end, 10);
-    if (errno != 0 || end == value || *end != '\0' || ms < 0) {
+    uint64_t ms;
+    if (!count_read(value, INT64_MAX, &ms)) {
         return cli_misuse(command, "--test-clock '%s': expected unix milliseconds", value);
     }
     clock_test_start((int64_t)ms);

@@ -1,7 +1,7 @@
 /* `unseen migrate`: asks the running server to take over users from another Redis, and shows its progress. */
 #include "cli/migrate/migrate.h"
+#include "base/text.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,14 +182,8 @@ static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct
 
 static bool read_sample(const struct cli_options *options, const struct wants *w, uint64_t *sample)
 {
-    char *end;
     *sample = 0;
-    if (options->n_words == 0) {
-        return true;
-    }
-    errno = 0;
-    *sample = strtoull(options->words[0], &end, 10);
-    return w->verify && *end == '\0' && errno == 0 && *sample > 0 && options->words[0][0] != '-';
+    return options->n_words == 0 || (w->verify && count_read(options->words[0], UINT64_MAX, sample) && *sample > 0);
 }
 
 int cli_migrate(int argc, char **argv)

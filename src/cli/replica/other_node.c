@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/lib/server.h"
 #include "replica/replica.h"
 #include "store/feed.h"
@@ -23,16 +24,7 @@ struct slice number_text(int64_t n, char out[NUMBER_TEXT])
 
 bool reply_id(const struct reply *r, uint64_t *id)
 {
-    char text[ID_TEXT] = "";
-    if (r == NULL || r->kind != REPLY_TEXT || r->text.len != ID_TEXT - 1) {
-        return false;
-    }
-    memcpy(text, r->text.data, ID_TEXT - 1);
-    if (strspn(text, "0123456789abcdef") != ID_TEXT - 1) {
-        return false;
-    }
-    *id = strtoull(text, NULL, 16);
-    return true;
+    return r != NULL && r->kind == REPLY_TEXT && r->text.len == ID_TEXT - 1 && hex_read(r->text.data, ID_TEXT - 1, id);
 }
 
 uint64_t reply_id_field(const struct reply *map, const char *name)

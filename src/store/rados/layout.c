@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/calendar.h"
+#include "base/text.h"
 #include "store/rados/cluster.h"
 
 static const char hex_digits[] = "0123456789abcdef";
@@ -75,20 +76,6 @@ static void write_hex(uint64_t n, char *out, int digits)
     }
 }
 
-static bool read_hex(const char *at, int digits, uint64_t *n)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < digits; i++) {
-        char c = at[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            return false;
-        }
-        value = value << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    *n = value;
-    return true;
-}
-
 void layout_hex(uint64_t n, char out[LAYOUT_HEX])
 {
     write_hex(n, out, LAYOUT_HEX);
@@ -96,7 +83,7 @@ void layout_hex(uint64_t n, char out[LAYOUT_HEX])
 
 bool layout_unhex(struct slice text, uint64_t *n)
 {
-    return text.len == LAYOUT_HEX && read_hex(text.data, LAYOUT_HEX, n);
+    return text.len == LAYOUT_HEX && hex_read(text.data, LAYOUT_HEX, n);
 }
 
 /* Month 0 is none: 000000, which no month is written as. */
@@ -176,27 +163,27 @@ static bool read_key(struct slice text, struct layout_key *k)
     uint64_t n = 0;
     switch (k->kind) {
     case LAYOUT_DELIVERY:
-        if (len != 2 * LAYOUT_HEX || !read_hex(at, LAYOUT_HEX, &n)) {
+        if (len != 2 * LAYOUT_HEX || !hex_read(at, LAYOUT_HEX, &n)) {
             return false;
         }
         k->stamp = ~n;
-        return read_hex(at + LAYOUT_HEX, LAYOUT_HEX, &k->hash);
+        return hex_read(at + LAYOUT_HEX, LAYOUT_HEX, &k->hash);
     case LAYOUT_FILTER:
-        if (len != LAYOUT_MONTH + 5 || at[LAYOUT_MONTH] != '.' || !read_hex(at + LAYOUT_MONTH + 1, 4, &n)) {
+        if (len != LAYOUT_MONTH + 5 || at[LAYOUT_MONTH] != '.' || !hex_read(at + LAYOUT_MONTH + 1, 4, &n)) {
             return false;
         }
         k->part = (uint16_t)n;
         return read_month(at, &k->month);
     case LAYOUT_PLAY:
         return len == LAYOUT_MONTH + LAYOUT_HEX && read_month(at, &k->month) &&
-               read_hex(at + LAYOUT_MONTH, LAYOUT_HEX, &k->hash);
+               hex_read(at + LAYOUT_MONTH, LAYOUT_HEX, &k->hash);
     case LAYOUT_DAMAGED:
         return len == LAYOUT_MONTH && read_month(at, &k->month);
     case LAYOUT_EXCEPTION:
-        return len == LAYOUT_HEX && read_hex(at, LAYOUT_HEX, &k->hash);
+        return len == LAYOUT_HEX && hex_read(at, LAYOUT_HEX, &k->hash);
     case LAYOUT_FORGOTTEN:
         k->item = len > 0;
-        return len == 0 || (len == LAYOUT_HEX && read_hex(at, LAYOUT_HEX, &k->hash));
+        return len == 0 || (len == LAYOUT_HEX && hex_read(at, LAYOUT_HEX, &k->hash));
     case LAYOUT_GENERATION:
     case LAYOUT_DIRECTORY:
         return len == 0;
@@ -311,7 +298,7 @@ int layout_directory_count(struct slice value)
     if (value.len == 0) {
         return 0;
     }
-    if (value.len < LAYOUT_LIMIT || !read_hex(value.data, LAYOUT_LIMIT, &sum) ||
+    if (value.len < LAYOUT_LIMIT || !hex_read(value.data, LAYOUT_LIMIT, &sum) ||
         (value.len - LAYOUT_LIMIT) % LAYOUT_PART != 0 || (value.len - LAYOUT_LIMIT) / LAYOUT_PART > LAYOUT_PARTS_MAX) {
         return ERR_CORRUPT;
     }
@@ -325,7 +312,7 @@ int layout_directory_count(struct slice value)
 size_t layout_directory_sum(struct slice value)
 {
     uint64_t sum;
-    return value.len >= LAYOUT_LIMIT && read_hex(value.data, LAYOUT_LIMIT, &sum) ? (size_t)sum : 0;
+    return value.len >= LAYOUT_LIMIT && hex_read(value.data, LAYOUT_LIMIT, &sum) ? (size_t)sum : 0;
 }
 
 struct layout_part layout_directory_part(struct slice value, size_t i)
