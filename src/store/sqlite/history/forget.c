@@ -89,15 +89,7 @@ static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
     if (stored.n == 0) {
         return run_key(s, db_stmt(&h->db, SQL_DELIVERED_DELETE, err), forget->key, err);
     }
-    buf_clear(&h->blob);
-    if (delivered_pack(&h->codec, &stored, &h->blob) < 0) {
-        return err_set(err, ERR_NOMEM, "out of memory while forgetting");
-    }
-    stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, err);
-    if (stmt != NULL) {
-        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
-    }
-    return run_key(s, stmt, forget->key, err);
+    return merge_write_deliveries(s, forget->key, &stored, err);
 }
 
 static int add_exception(struct sqlite_store *s, struct store_forget *forget, uint64_t hash)

@@ -160,6 +160,9 @@ int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *
 /* Marks a month, or the deliveries (0), as damaged; blob: what could not be read. */
 int merge_quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
                      const char *reason, struct err *err);
+/* historian.deliveries, which has what comes, is united with what is stored, and written. */
+int merge_unite_deliveries(struct sqlite_store *s, const struct staged_walk *walk, struct err *err);
+int merge_write_deliveries(struct sqlite_store *s, int64_t key, const struct delivered *all, struct err *err);
 /* The users row; last_month only rises. */
 int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err);
 

@@ -8,19 +8,16 @@
  *
  * Exceptions: import_exceptions.c.
  *
- * Deliveries: both are united; what is staged here is when it is merged.
+ * Deliveries: import_write.c.
  *
  * Damage: months that the other store could not read are marked, and get the same mark here. A question that needs one
  * gets the same error, until the loss is accepted.
  */
 
-#include <limits.h>
 #include <malloc.h>
 
 #include "base/calendar.h"
-#include "base/log.h"
 #include "store/sqlite/history/import_work.h"
-#include "store/sqlite/read/reader.h"
 #include "store/user/parcel.h"
 #include "store/user/plays.h"
 
@@ -176,57 +173,6 @@ static int plan_months(struct import_work *w)
     return result;
 }
 
-/* --- deliveries --- */
-
-/* What history has. */
-static int unpack_ours(struct import_work *w, struct delivered *ours)
-{
-    struct historian *h = &w->s->historian;
-    *ours = (struct delivered){0};
-    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, w->err);
-    db_bind_key(stmt, w->user.key);
-    int result = db_step(&h->db, stmt, w->err);
-    if (result != 1) {
-        return result;
-    }
-    struct slice blob = db_column_bytes(stmt, 0);
-    struct err why = {0};
-    result = delivered_unpack(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, ours, &why);
-    if (result == ERR_CORRUPT) {
-        result = merge_quarantine(w->s, &w->user, 0, blob, why.text, w->err);
-    } else if (result < 0) {
-        result = import_no_memory(w->err);
-    }
-    sqlite3_reset(stmt);
-    return result;
-}
-
-static int plan_deliveries(struct import_work *w)
-{
-    struct historian *h = &w->s->historian;
-    struct slice blob = w->snapshot.deliveries;
-    struct delivered theirs, ours;
-    struct err why = {0};
-    if (blob.len == 0) {
-        return 0;
-    }
-    int result = delivered_unpack(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &why);
-    if (result < 0) {
-        return err_set(w->err, result, "user %s: %s", log_quote(w->user.user), why.text);
-    }
-    if ((result = unpack_ours(w, &ours)) < 0) {
-        return result;
-    }
-    w->deliveries = &h->deliveries;
-    delivered_clear(w->deliveries);
-    if (delivered_add(w->deliveries, ours.list, ours.n) < 0 ||
-        delivered_add(w->deliveries, theirs.list, theirs.n) < 0) {
-        return import_no_memory(w->err);
-    }
-    delivered_unite(w->deliveries, (size_t)config_now(w->s->cfg)->delivered_max);
-    return 0;
-}
-
 /* Whether the chance to hide an item by error is now beyond what is promised: 1, 0 or an error. */
 static int is_over(struct import_work *w)
 {
@@ -263,10 +209,7 @@ static int import_snapshot(struct sqlite_store *s, struct slice bytes, struct er
         return w.snapshot.migration_state ? IMPORT_DONE : IMPORT_OLD;
     }
     if ((result = month_list(s, err)) < 0 || (result = import_plan_exceptions(&w)) < 0 ||
-        (result = plan_months(&w)) < 0 || (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
-        return result;
-    }
-    if (result > 0) {
+        (result = plan_months(&w)) != 0) {
         return result;
     }
     result = import_write(&w);

@@ -22,7 +22,6 @@ struct import_work {
     struct exceptions exceptions;
     struct imported_month *months;
     size_t n_months;
-    struct delivered *deliveries; /* NULL: nothing came */
     struct err *err;
 };
 

@@ -21,22 +21,23 @@ static int write_months(struct import_work *w)
     return result;
 }
 
+/* What is staged here is united with them when it is merged. */
 static int write_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
-    if (w->deliveries == NULL || w->deliveries->n == 0) {
+    struct slice blob = w->snapshot.deliveries;
+    struct delivered theirs;
+    struct err why = {0};
+    if (blob.len == 0) {
         return 0;
     }
-    buf_clear(&h->blob);
-    if (delivered_pack(&h->codec, w->deliveries, &h->blob) < 0) {
-        return import_no_memory(w->err);
+    int result = delivered_unpack(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &why);
+    if (result < 0) {
+        return err_set(w->err, result, "user %s: %s", log_quote(w->user.user), why.text);
     }
-    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, w->err);
-    db_bind_key(stmt, w->user.key);
-    if (stmt != NULL) {
-        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
-    }
-    return db_run(&h->db, stmt, w->err);
+    delivered_clear(&h->deliveries);
+    result = delivered_add(&h->deliveries, theirs.list, theirs.n);
+    return result < 0 ? import_no_memory(w->err) : merge_unite_deliveries(w->s, &w->user, w->err);
 }
 
 /* A month that is marked here, or was once, needs no second mark. */

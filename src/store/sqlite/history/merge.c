@@ -268,12 +268,53 @@ static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, i
     return older ? 0 : end_exceptions(s, walk, first_kept, err);
 }
 
+int merge_write_deliveries(struct sqlite_store *s, int64_t key, const struct delivered *all, struct err *err)
+{
+    struct historian *h = &s->historian;
+    buf_clear(&h->blob);
+    if (delivered_pack(&h->codec, all, &h->blob) < 0) {
+        return out_of_memory(err);
+    }
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, err);
+    db_bind_key(stmt, key);
+    if (stmt != NULL) {
+        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
+    }
+    return db_run(&h->db, stmt, err);
+}
+
+int merge_unite_deliveries(struct sqlite_store *s, const struct staged_walk *walk, struct err *err)
+{
+    struct historian *h = &s->historian;
+    struct delivered *all = &h->deliveries;
+    if (all->n == 0) {
+        return 0;
+    }
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, err);
+    db_bind_key(stmt, walk->key);
+    int result = db_step(&h->db, stmt, err);
+    if (result == 1) {
+        struct slice blob = db_column_bytes(stmt, 0);
+        struct delivered stored;
+        struct err why = {0};
+        result = delivered_unpack(&h->codec, blob.data, blob.len, s->seed, &h->arena, &stored, &why);
+        result = result == 0 ? delivered_add(all, stored.list, stored.n) : result;
+        result = result == ERR_CORRUPT ? merge_quarantine(s, walk, 0, blob, why.text, err)
+                 : result < 0          ? out_of_memory(err)
+                                       : 0;
+        sqlite3_reset(stmt);
+    }
+    if (result < 0) {
+        return result;
+    }
+    delivered_unite(all, (size_t)config_now(s->cfg)->delivered_max);
+    return merge_write_deliveries(s, walk->key, all, err);
+}
+
 static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, int *newest,
                             struct err *err)
 {
-    struct historian *h = &s->historian;
-    struct db *db = &h->db;
-    struct delivered *all = &h->deliveries;
+    struct delivered *all = &s->historian.deliveries;
     delivered_clear(all);
     for (size_t i = 0; i < walk->n_deliveries; i++) {
         const struct staged_delivery *d = &walk->deliveries[i];
@@ -285,40 +326,7 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
             return out_of_memory(err);
         }
     }
-    if (all->n == 0) {
-        return 0;
-    }
-    sqlite3_stmt *stmt = db_stmt(db, SQL_DELIVERED_GET, err);
-    db_bind_key(stmt, walk->key);
-    int result = db_step(db, stmt, err);
-    if (result == 1) {
-        struct slice blob = db_column_bytes(stmt, 0);
-        struct delivered stored;
-        struct err why = {0};
-        result = delivered_unpack(&h->codec, blob.data, blob.len, s->seed, &h->arena, &stored, &why);
-        if (result == 0) {
-            result = delivered_add(all, stored.list, stored.n) < 0 ? out_of_memory(err) : 0;
-        } else if (result == ERR_CORRUPT) {
-            result = merge_quarantine(s, walk, 0, blob, why.text, err);
-        } else {
-            result = out_of_memory(err);
-        }
-        sqlite3_reset(stmt);
-    }
-    if (result < 0) {
-        return result;
-    }
-    delivered_unite(all, (size_t)config_now(s->cfg)->delivered_max);
-    buf_clear(&h->blob);
-    if (delivered_pack(&h->codec, all, &h->blob) < 0) {
-        return out_of_memory(err);
-    }
-    stmt = db_stmt(db, SQL_DELIVERED_PUT, err);
-    db_bind_key(stmt, walk->key);
-    if (stmt != NULL) {
-        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
-    }
-    return db_run(db, stmt, err);
+    return merge_unite_deliveries(s, walk, err);
 }
 
 int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, bool older, struct err *err)
