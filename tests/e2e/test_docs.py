@@ -129,6 +129,25 @@ def test_each_alert_has_its_runbook():
     assert sorted(headings) == sorted(name for name, _ in alerts)
 
 
+def test_what_the_runbook_types(make_server, folder):
+    """Each command of ours there is one: it is answered, be it by an error of what this server lacks."""
+    server = make_server(hash_seed=SEED, http="127.0.0.1:0", backup_root=str(folder / "backups"))
+    text = (REPO / "docs" / "runbook.md").read_text()
+    typed = [span for span in re.findall(r"`([^`]+)`", text) if re.match(r"(unseen|redis-cli|curl) \S", span)]
+    assert len(typed) > 40
+    for span in typed:
+        span = re.sub(r"^redis-cli (-s \S+)?", f"redis-cli -p {server.port} ", span.replace("http://127.0.0.1:7980", http_url(server)))
+        span = span.replace("/var/lib/unseen-backups", str(folder / "backups")).replace("127.0.0.1:7979", f"127.0.0.1:{server.port}")
+        if span.startswith("unseen ") and "--to" not in span:
+            span += f" -c {server.config}"
+        if re.search(r"clone|rejoin|doctor", span):
+            span += " --help"
+        done = subprocess.run(["bash", "-c", span], env=dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}"),
+                              cwd=folder, capture_output=True, text=True, timeout=60)
+        assert done.returncode in (0, 1), (span, done.stderr)
+        assert not re.match(r"ERR (unknown|wrong number)|ERR .*Try ", done.stdout), (span, done.stdout)
+
+
 def test_what_install_changes_in_the_configuration(folder):
     """Each sed of install.md meets a line of the sample; a moved folder's backups stay where the sandbox allows them."""
     config = folder / "unseen.conf"
