@@ -81,6 +81,16 @@ def test_links_lead_somewhere(path):
     assert wrong == []
 
 
+def test_every_document_is_listed():
+    """In README.md, in llms.txt, and among what is installed."""
+    for path in (REPO / "docs").glob("*.md"):
+        assert f"(docs/{path.name})" in text(REPO / "README.md"), path
+        assert f"(docs/{path.name})" in text(REPO / "llms.txt"), path
+        assert path in installed()
+    listed = re.findall(r"\]\(([^)]+)\)", text(REPO / "llms.txt"))
+    assert [name for name in listed if not (REPO / name).exists()] == []
+
+
 @functools.cache
 def help_of(subcommand):
     return run("help", *([subcommand] if subcommand else [])).stdout.decode()

@@ -16,7 +16,7 @@ static const char help[] =
     "                   [OPTION ...]\n\n"
     "N may be written as 50M, 300k or 1.5G. All users are taken to be alike. window, retention, error_rate and\n"
     "slot_length are those of the configuration, so --retention 12 shows what a longer history costs. The bytes of a\n"
-    "month come from filters that are made for it; the other factors were measured, and docs/scale.md says how.\n\n"
+    "month come from filters that are made for it; the other factors were measured: docs/sizing.md and scale.md.\n\n"
     "Options:\n"
     "      --users N          users who play\n"
     "      --plays-a-month N  plays of each\n"
@@ -28,7 +28,7 @@ static const char help[] =
     "  unseen size --users 50M --plays-a-month 300\n"
     "  unseen size --users 200k --plays-a-month 30 --retention 12 --window 12\n";
 
-/* Measured: docs/scale.md names the command of each. */
+/* Measured: docs/sizing.md and docs/scale.md name the commands, bench/NOTES.md has the runs. */
 static const double user_row = 21;         /* bytes of a row of `users`, without the id */
 static const double month_row = 17;        /* of a row of a month, without its filter */
 static const double staged_play = 23;      /* bytes of memory; */
