@@ -346,8 +346,12 @@ struct reading {
     struct err *err;
 };
 
-static bool get_number(struct reading *r, uint64_t most, uint64_t *out)
+static inline bool get_number(struct reading *r, uint64_t most, uint64_t *out)
 {
+    if (r->at < r->end && *r->at < 0x80) { /* as nearly all are */
+        *out = *r->at++;
+        return *out <= most;
+    }
     size_t used = varint_get(r->at, r->end, out);
     r->at += used;
     return used > 0 && *out <= most;

@@ -220,16 +220,23 @@ static int visit(struct staged_walk *walk, const struct staged_user *user)
             walk->plays[walk->n_plays++] = (struct staged_play){play->hash, first_id + play->id, play->month};
         }
     }
+    int month = 0;
+    int64_t from = 0, to = 0; /* of that month: most share one */
     struct sent_at last = sent_begin(user);
     for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
         struct slice item;
         if (!sent_item(&last, &item)) {
             continue;
         }
+        if (sent->at_ms < from || sent->at_ms >= to) {
+            month = month_of_ms(sent->at_ms);
+            from = month_start_ms(month);
+            to = month_start_ms(month + 1);
+        }
         rc = staged_grow(&walk->deliveries, &walk->cap_deliveries, walk->n_deliveries + 1, sizeof(walk->deliveries[0]));
         if (rc == 0) {
             walk->deliveries[walk->n_deliveries++] =
-                (struct staged_delivery){sent->hash, sent_stamp(walk->slot, sent), month_of_ms(sent->at_ms), item};
+                (struct staged_delivery){sent->hash, sent_stamp(walk->slot, sent), month, item};
         }
     }
     return rc;
