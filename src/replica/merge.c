@@ -402,6 +402,9 @@ static int gather_last(struct store_forget *forget, struct err *err)
     if (can_tell_apart(m, err) < 0 || walk_on(m, err) < 0) {
         return err->code;
     }
+    if (late->seq != 0 && forget->loading) {
+        leave(m, late, "the user is being loaded");
+    }
     return late->seq == 0 ? err_set(err, ERR_INVALID, "the user was loaded since") : spare(m, late, err);
 }
 

@@ -95,9 +95,10 @@ const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64
  *
  * spared: what of it is newer than a forget of another history, plays and deliveries of the user. It is recorded again
  * behind the forget, in the same transaction, so that nobody sees the one without the other. gather(), unless NULL,
- * puts it there, on the writer's thread: all that came before the forget is in the feed by then, and what comes behind
- * it waits. It may read, with a reader that nobody else uses meanwhile, and must not wait for the store's writer. After
- * an error, of it or of the store, nothing is changed. Only where the store has a feed. */
+ * puts it there, on the writer's thread: all that came before the forget is in the feed by then, users who were being
+ * imported too, and what comes behind it waits. It may read, with a reader that nobody else uses meanwhile, and must
+ * not wait for the store's writer. After an error, of it or of the store, nothing is changed. Only where the store has
+ * a feed. */
 struct store_forget {
     struct store_message message;
     int64_t key;
@@ -114,6 +115,7 @@ struct store_forget {
     int64_t at_ms;     /* and its time */
     int64_t stated_ms; /* in: when it happened elsewhere, on the node whose feed this is from; 0: now, here */
     struct store_batch *spared; /* NULL: nothing; it has no done() */
+    bool loading;               /* to gather(): a bulk load brings the user, and the feed doesn't tell of that yet */
     int (*gather)(struct store_forget *forget, struct err *err);
     struct err err;
     void (*done)(struct store_forget *forget);
@@ -140,6 +142,7 @@ struct store_import {
     const struct slice *snapshots;
     size_t n;
     uint8_t *verdicts; /* n of them */
+    uint32_t *counted; /* the store's own */
     uint64_t seq;      /* once durable, as that of a batch */
 };
 

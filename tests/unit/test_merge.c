@@ -11,12 +11,14 @@
 
 #include <cmocka.h>
 
+#include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "replica/change_impl.h"
 #include "replica/event.h"
 #include "replica/replica.h"
 #include "store/bulk.h"
+#include "store/codec/user_snapshot.h"
 #include "store/positions.h"
 #include "tests/lib/store_calls.h"
 
@@ -499,6 +501,7 @@ static struct visitor {
     const struct store_feed_ops *feed;
     void (*visit)(struct fixture *x, int n, bool last_moment);
     int visits;
+    bool holds; /* history's disk, until the forget is handed in */
 } visitor;
 
 enum { VISITS_MAX = 500 }; /* more of them: it never ends */
@@ -524,6 +527,10 @@ static void visited_forget(struct store *s, struct store_forget *forget)
         visit(true);
     }
     visitor.ops->forget(s, forget);
+    if (forget->spared != NULL && visitor.holds && forget->key == key_of("ann")) {
+        visitor.holds = false;
+        vfs_fault_release();
+    }
 }
 
 static struct change bring_visited(struct fixture *x, void (*visits)(struct fixture *, int, bool), int wanted)
@@ -531,7 +538,7 @@ static struct change bring_visited(struct fixture *x, void (*visits)(struct fixt
     static struct store_ops ops;
     static struct store_feed_ops feed;
     struct store *s = x->f->store;
-    visitor = (struct visitor){x, pthread_self(), s->ops, s->feed, visits, 0};
+    visitor = (struct visitor){x, pthread_self(), s->ops, s->feed, visits, 0, false};
     ops = *s->ops;
     ops.forget = visited_forget;
     feed = *s->feed;
@@ -626,6 +633,147 @@ static void a_user_who_is_loaded_at_the_last_moment(void **state)
     assert_seen(x, "bob", "a", "0");
 }
 
+/* A user's snapshot, of another node with the same seed, with one play; it is not waited for. */
+static struct {
+    struct buf bytes;
+    struct slice snapshot;
+    uint8_t verdict;
+    int done;
+    struct store_import import;
+} brought;
+
+static void import_begin_one(struct fixture *x, const char *user, const char *item)
+{
+    struct store_play play = {hash_id(SEED, slice_str(item)), month_of_ms(clock_wall_ms())};
+    struct user_snapshot p = {
+        .user = slice_str(user), .key = key_of(user), .last_month = play.month, .plays = &play, .n_plays = 1};
+    buf_clear(&brought.bytes);
+    assert_int_equal(user_snapshot_encode(&p, &brought.bytes), 0);
+    brought.snapshot = buf_slice(&brought.bytes);
+    brought.done = 0;
+    brought.import = (struct store_import){.call = {.done = call_done, .owner = &brought.done},
+                                           .snapshots = &brought.snapshot,
+                                           .n = 1,
+                                           .verdicts = &brought.verdict};
+    x->f->store->ops->import(x->f->store, &brought.import);
+}
+
+static int import_ended(void)
+{
+    wait_flag(&brought.done);
+    buf_free(&brought.bytes);
+    return brought.import.call.err.code;
+}
+
+static void imports_once(struct fixture *x, int n, bool last_moment)
+{
+    (void)n;
+    if (last_moment && brought.bytes.len == 0) {
+        vfs_fault_add(&(struct vfs_rule){VFS_SYNC, "history", 1, false, VFS_HOLD});
+        import_begin_one(x, "ann", "b");
+        vfs_fault_wait_held();
+        visitor.holds = true;
+    }
+}
+
+/* A LOAD that was taken, and is answered after the forget: history has the user by then, and the feed doesn't tell. The
+ * forget waits for that, and is left; so is it when it is brought once more, and after a kill. */
+static void a_user_who_is_being_imported(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at = clock_wall_ms();
+    play(x->f, "ann", "a");
+    play(x->f, "bob", "a");
+    part(x, OLD);
+    later(x);
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_FORGET, at, "bob", "");
+    assert_int_equal(bring_visited(x, imports_once, 0).left, 1);
+    assert_int_equal(import_ended(), 0);
+    assert_int_equal(brought.verdict, IMPORT_DONE);
+    for (int i = 0; i < 3; i++) {
+        assert_seen(x, "ann", "ab", "11");
+        assert_seen(x, "bob", "a", "0");
+        if (i == 1) {
+            kill_store(x->f);
+            start(x);
+        }
+        bring_as(x, false, false, 0);
+    }
+    vfs_fault_heal();
+}
+
+/* An import that fails holds up no forget. */
+static void an_import_that_fails(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at = clock_wall_ms();
+    play(x->f, "ann", "a");
+    part(x, OLD);
+    later(x);
+    vfs_fault_add(&(struct vfs_rule){VFS_SYNC, "history", 1, true, VFS_EIO});
+    import_begin_one(x, "ann", "b");
+    assert_true(import_ended() < 0);
+    vfs_fault_heal();
+    put(x, FEED_FORGET, at, "ann", "");
+    assert_int_equal(bring_as(x, false, false, 0).left, 0);
+    assert_seen(x, "ann", "ab", "00");
+}
+
+/* The same of `unseen import`, on a thread of its own. */
+static pthread_t loader;
+
+static void *load_main(void *arg)
+{
+    struct fixture *x = arg;
+    struct err err = {0};
+    struct store *s = x->f->store;
+    assert_int_equal(s->bulk->begin(s, true, &err), 0);
+    assert_int_equal(
+        s->bulk->add(s, clock_wall_ms(), key_of("ann"), slice_str("ann"), hash_id(SEED, slice_str("b")), &err), 0);
+    assert_int_equal(s->bulk->end(s, &err), 0);
+    return NULL;
+}
+
+static bool loaded;
+
+static void loads_once(struct fixture *x, int n, bool last_moment)
+{
+    (void)n;
+    if (last_moment && !loaded) {
+        loaded = true;
+        vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "history", 1, false, VFS_HOLD});
+        assert_int_equal(pthread_create(&loader, NULL, load_main, x), 0);
+        vfs_fault_wait_held();
+        visitor.holds = true;
+    }
+}
+
+static void a_user_who_is_being_loaded(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at = clock_wall_ms();
+    play(x->f, "ann", "a");
+    play(x->f, "bob", "a");
+    part(x, OLD);
+    later(x);
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_FORGET, at, "bob", "");
+    loaded = false;
+    assert_int_equal(bring_visited(x, loads_once, 0).left, 1);
+    pthread_join(loader, NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_seen(x, "ann", "ab", "11");
+        assert_seen(x, "bob", "a", "0");
+        if (i == 1) {
+            kill_store(x->f);
+            start(x);
+        }
+        bring_as(x, false, false, 0);
+    }
+    vfs_fault_heal();
+}
+
 static void more_than_is_kept(struct fixture *x, int n, bool last_moment)
 {
     (void)n;
@@ -699,6 +847,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(the_disk_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(clients_who_never_rest, setup, teardown),
         cmocka_unit_test_setup_teardown(a_user_who_is_loaded_at_the_last_moment, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_user_who_is_being_imported, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_import_that_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_user_who_is_being_loaded, setup, teardown),
         cmocka_unit_test_setup_teardown(a_feed_that_is_lost_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(a_client_beside_it, setup, teardown),
     };

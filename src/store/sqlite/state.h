@@ -174,6 +174,7 @@ struct sqlite_store {
     struct store_reader historian_pin; /* of what is staged alone: it has no connection */
 
     _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits */
+    _Atomic uint32_t imports[FORGET_COUNTERS]; /* users between the stager and their event in the feed, likewise */
     _Atomic uint64_t damage_logged[64];        /* users and months whose damage was logged, see reader.c */
 
     struct store_counters counters;
@@ -183,7 +184,8 @@ struct sqlite_store {
     struct bulk *bulk;
     pthread_mutex_t bulk_mutex; /* guards whether it is merged, and: */
     bool bulk_stopped;
-    pthread_cond_t bulk_wake; /* of who waits for it */
+    struct staged *bulk_brings; /* what it merges, until the feed tells of that */
+    pthread_cond_t bulk_wake;   /* of who waits for it */
     struct migration_users *users_to_migrate;
     struct feed *feed;
     struct node *node;

@@ -100,6 +100,17 @@ int bulk_begin(struct store *base, bool serving, struct err *err)
     return 0;
 }
 
+int bulk_brings(struct sqlite_store *s, int64_t key, struct slice user)
+{
+    struct staged_ids ids = {0};
+    pthread_mutex_lock(&s->bulk_mutex);
+    int result = s->bulk_brings == NULL ? 0 : staged_find_user(s->bulk_brings, key, user, &ids);
+    pthread_mutex_unlock(&s->bulk_mutex);
+    bool any = ids.n > 0;
+    staged_ids_free(&ids);
+    return result < 0 ? result : any;
+}
+
 /* Waits for the merge under way. Returns its error, or ERR_CLOSED: then the historian may still have the index. */
 static int wait_merged(struct sqlite_store *s, struct err *err)
 {
@@ -118,6 +129,9 @@ static int wait_merged(struct sqlite_store *s, struct err *err)
     if (code == 0 && bulk->merging != NULL) {
         code = feed_loaded(s, bulk->merging, err);
     }
+    pthread_mutex_lock(&s->bulk_mutex);
+    s->bulk_brings = NULL;
+    pthread_mutex_unlock(&s->bulk_mutex);
     staged_free(bulk->merging);
     bulk->merging = NULL;
     return code;
@@ -134,6 +148,9 @@ static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
     if (result < 0) {
         return result;
     }
+    pthread_mutex_lock(&s->bulk_mutex);
+    s->bulk_brings = bulk->filling;
+    pthread_mutex_unlock(&s->bulk_mutex);
     bulk->merging = bulk->filling;
     bulk->merged = false;
     bulk->message.kind = STORE_INTERNAL;
@@ -246,6 +263,9 @@ void bulk_drop(struct sqlite_store *s)
     }
     s->bulk = NULL;
     atomic_store(&s->loading, false);
+    pthread_mutex_lock(&s->bulk_mutex);
+    s->bulk_brings = NULL;
+    pthread_mutex_unlock(&s->bulk_mutex);
     staged_free(bulk->filling);
     staged_free(bulk->merging);
     free(bulk);

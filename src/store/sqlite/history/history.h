@@ -168,10 +168,11 @@ int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int 
 
 /* import.c */
 void import_begin(struct store *base, struct store_import *import);
-void import_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
-void import_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its queue */
-bool import_step(struct sqlite_store *s);                          /* whether something was done */
-void import_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */
+void import_pass(struct sqlite_store *s, struct store_message *m);       /* the stager's: on to the historian */
+void import_take(struct sqlite_store *s, struct store_message *m);       /* the historian's: from its queue */
+bool import_step(struct sqlite_store *s);                                /* whether something was done */
+void import_refuse(struct sqlite_store *s, const struct err *err);       /* all that wait */
+void import_answer(struct sqlite_store *s, struct store_import *import); /* any thread, of one that was passed on */
 /* import_user.c: one user, inside a transaction. Returns a verdict, or an error. */
 int import_user(struct sqlite_store *s, struct slice bytes, struct err *err);
 
@@ -206,6 +207,8 @@ bool bulk_serving(const struct bulk *bulk);
 void bulk_drop(struct sqlite_store *s); /* a load that was not ended, once the historian has stopped */
 struct staged *bulk_index(struct bulk *bulk);
 void bulk_merged(struct sqlite_store *s, const struct err *err); /* the historian has merged it, or failed */
+/* The stager's: 1: the user is among those whom a load brings, and the feed doesn't tell of it yet; 0; ERR_NOMEM. */
+int bulk_brings(struct sqlite_store *s, int64_t key, struct slice user);
 void bulk_stop(struct store *base);
 
 #endif

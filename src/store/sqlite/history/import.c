@@ -6,6 +6,8 @@
  * In the stager a message secures what must be there first: users who are noted there are noted here, and forgets that
  * are known there are known here, before the rest of their data arrives.
  */
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/feed.h"
@@ -101,11 +103,53 @@ static int take_heads(struct sqlite_store *s, const struct store_import *import,
     return result;
 }
 
+bool stager_import_is_under_way(struct sqlite_store *s, int64_t key)
+{
+    return atomic_load(&s->imports[(uint64_t)key % FORGET_COUNTERS]) > 0;
+}
+
+/* Each user, from here until import_answer(). Without a feed nothing is spared by it. */
+static int count_users(struct sqlite_store *s, struct store_import *import, struct err *err)
+{
+    struct arena arena = {0};
+    import->counted = NULL;
+    if (!feed_takes(s)) {
+        return 0;
+    }
+    import->counted = malloc((import->n + 1) * sizeof *import->counted);
+    if (import->counted == NULL) {
+        return out_of_memory(err);
+    }
+    for (size_t i = 0; i < import->n; i++) {
+        struct user_snapshot p;
+        struct err why = {0};
+        int result = user_snapshot_decode(import->snapshots[i].data, import->snapshots[i].len, &arena, &p, &why);
+        arena_reset(&arena);
+        /* The historian refuses one that isn't sound: it is counted for any. */
+        import->counted[i] = result < 0 ? 0 : (uint32_t)((uint64_t)p.key % FORGET_COUNTERS);
+        atomic_fetch_add(&s->imports[import->counted[i]], 1);
+    }
+    arena_free(&arena);
+    return 0;
+}
+
+void import_answer(struct sqlite_store *s, struct store_import *import)
+{
+    for (size_t i = 0; i < import->n && import->counted != NULL; i++) {
+        atomic_fetch_sub(&s->imports[import->counted[i]], 1);
+    }
+    free(import->counted);
+    import->counted = NULL;
+    thread_queue_wake(&s->stager.queue); /* a forget may wait for it */
+    import->call.done(&import->call);
+}
+
 void import_pass(struct sqlite_store *s, struct store_message *m)
 {
     struct store_call *call = (struct store_call *)m;
     if (stager_disk_room(s, &call->err) < 0 || store_time_known(&s->base, &call->err) < 0 ||
-        take_heads(s, (struct store_import *)m, &call->err) < 0) {
+        take_heads(s, (struct store_import *)m, &call->err) < 0 ||
+        count_users(s, (struct store_import *)m, &call->err) < 0) {
         call->done(call);
         return;
     }
@@ -172,7 +216,7 @@ bool import_step(struct sqlite_store *s)
             thread_queue_put(&s->stager.queue, m); /* which answers it */
             continue;
         }
-        call->done(call);
+        import_answer(s, (struct store_import *)m);
     }
     return first != NULL;
 }
@@ -184,6 +228,6 @@ void import_refuse(struct sqlite_store *s, const struct err *err)
         struct store_call *call = (struct store_call *)h->imports;
         h->imports = call->message.next;
         call->err = *err;
-        call->done(call);
+        import_answer(s, (struct store_import *)call);
     }
 }

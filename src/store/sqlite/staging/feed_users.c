@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "store/codec/user_snapshot.h"
+#include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
@@ -70,7 +71,7 @@ void import_feed(struct sqlite_store *s, struct store_message *m)
 {
     struct store_import *import = (struct store_import *)m;
     feed_transaction(s, add_imported, import, &import->seq, &import->call.err);
-    import->call.done(&import->call);
+    import_answer(s, import);
 }
 
 /* --- a bulk load --- */

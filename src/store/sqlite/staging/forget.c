@@ -17,6 +17,7 @@
 #include "filter/sieve.h"
 #include "store/migration.h"
 #include "store/ring.h"
+#include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
@@ -123,6 +124,11 @@ static int find_answer(struct sqlite_store *s, struct store_forget *forget)
 static int gather_spared(struct sqlite_store *s, struct store_forget *forget)
 {
     struct store_batch *spared = forget->spared;
+    int loading = bulk_brings(s, forget->key, forget->user);
+    if (loading < 0) {
+        return err_set(&forget->err, loading, "out of memory while forgetting");
+    }
+    forget->loading = loading > 0;
     if (forget->gather != NULL && forget->gather(forget, &forget->err) < 0) {
         return forget->err.code;
     }

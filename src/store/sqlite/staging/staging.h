@@ -169,6 +169,10 @@ bool stager_forget_is_under_way(struct sqlite_store *s, int64_t key);
 /* The historian has carried it out, or failed to. */
 void stager_forget_ended(struct sqlite_store *s, int64_t key);
 
+/* history/import.c: whether an import of the user (or of one who shares a counter with them) is with the historian, or
+ * has come from there, and is not in the feed yet. A forget that spares what is newer waits for it. */
+bool stager_import_is_under_way(struct sqlite_store *s, int64_t key);
+
 /* migration_users.c */
 int migration_users_open(struct sqlite_store *s, struct err *err); /* at start, before threads */
 void migration_users_close(struct sqlite_store *s);

@@ -51,7 +51,7 @@ static struct store_message *unhold(struct stager *st)
     return m;
 }
 
-static void answer_error(struct store_message *m, const struct err *err)
+static void answer_error(struct sqlite_store *s, struct store_message *m, const struct err *err)
 {
     if (m->kind == STORE_BATCH) {
         struct store_batch *batch = (struct store_batch *)m;
@@ -61,6 +61,10 @@ static void answer_error(struct store_message *m, const struct err *err)
         struct store_forget *forget = (struct store_forget *)m;
         forget->err = *err;
         forget->done(forget);
+    } else if (m->what == WANTS_USERS) {
+        struct store_import *import = (struct store_import *)m;
+        import->call.err = *err;
+        import_answer(s, import);
     } else {
         struct store_call *call = (struct store_call *)m;
         call->err = *err;
@@ -114,7 +118,8 @@ static bool work_forgets(struct sqlite_store *s)
     struct store_message *first = NULL, **last = &first;
     for (int n = 0; n < STAGER_FORGETS_MAX && st->held != NULL && st->held->kind == STORE_FORGET; n++) {
         struct store_forget *forget = (struct store_forget *)st->held;
-        if (stager_forget_is_under_way(s, forget->key)) {
+        if (stager_forget_is_under_way(s, forget->key) ||
+            (forget->spared != NULL && stager_import_is_under_way(s, forget->key))) {
             break;
         }
         stager_forget_begun(s, forget);
@@ -208,7 +213,7 @@ static void work_flush_calls(struct sqlite_store *s)
         int turned = staged_taken(index) > 0 ? slots_turn(s, false, &err) : 1;
         st->flush_calls = m->next;
         if (turned < 0) {
-            answer_error(m, &err);
+            answer_error(s, m, &err);
         } else {
             m->what = turned > 0 ? WANTS_FLUSH : WANTS_ROOM;
             thread_queue_put(&s->historian.queue, m);
@@ -305,16 +310,16 @@ static void refuse_rest(struct sqlite_store *s)
     err_set(&err, ERR_CLOSED, "the store is closing");
     struct store_message *m;
     while ((m = unhold(st)) != NULL) {
-        answer_error(m, &err);
+        answer_error(s, m, &err);
     }
     while ((m = st->flush_calls) != NULL) {
         st->flush_calls = m->next;
-        answer_error(m, &err);
+        answer_error(s, m, &err);
     }
     struct store_message *next;
     for (m = thread_queue_take(&st->queue); m != NULL; m = next) {
         next = m->next;
-        answer_error(m, &err);
+        answer_error(s, m, &err);
     }
 }
 
