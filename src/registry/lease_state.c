@@ -375,16 +375,28 @@ static void locked(struct lease_state *s, const struct lease_answer *a, int64_t 
     read_key(s, &now, now_ms);
 }
 
-/* Ours is what comes first: the highest seq of the old primary, and of equal ones the highest node. One that has not
- * published for this vacancy may be further than it has said. */
+/* Whether it comes before this node: one that would take plays (in step), the highest seq of the old primary, one that
+ * would take plays (lossy), the highest node. */
+static bool comes_before(const struct lease_state *s, const struct lease_self *self, const struct lease_rival *r)
+{
+    uint64_t mine = self->leader == s->value.node ? self->seq : 0, theirs = r->leader == s->value.node ? r->seq : 0;
+    bool in_step = s->failover != FAILOVER_LOSSY;
+    if (in_step && (r->leader != s->value.node || theirs < s->value.names.seq)) {
+        return false; /* it waits */
+    }
+    if (in_step && r->refuses != self->refuses) {
+        return self->refuses;
+    }
+    return theirs != mine ? theirs > mine : r->refuses != self->refuses ? self->refuses : r->node > self->node;
+}
+
+/* One that has not published for this vacancy may be further than it has said. */
 static bool comes_first(struct lease_state *s, const struct lease_self *self, const struct lease_answer *a,
                         int64_t now_ms)
 {
-    uint64_t mine = self->leader == s->value.node ? self->seq : 0;
     bool patient = s->failover == FAILOVER_IN_STEP || now_ms - s->vacant_ms < LEASE_ELECTION_LAST_MS;
     for (int i = 0; i < a->n; i++) {
         const struct lease_rival *r = &a->rivals[i];
-        uint64_t theirs = r->leader == s->value.node ? r->seq : 0;
         if (r->node == self->node || (s->failover != FAILOVER_LOSSY && !is_named(&s->value.names, r->node))) {
             continue;
         }
@@ -392,8 +404,8 @@ static bool comes_first(struct lease_state *s, const struct lease_self *self, co
             s->why = "the primary is gone, and another replica has not said how far it is";
             return false;
         }
-        if (r->vacancy == s->vacancy && (theirs > mine || (theirs == mine && r->node > self->node))) {
-            s->why = "the primary is gone, and another replica is further";
+        if (r->vacancy == s->vacancy && comes_before(s, self, r)) {
+            s->why = "the primary is gone, and another replica comes first";
             return false;
         }
     }

@@ -35,6 +35,10 @@
  * others LEASE_RETURN_MS from when it is answered again: more than a request of P's that hangs, and the next one. No
  * part of the proof, but an outage of Consul replaces no healthy primary.
  *
+ * Of those that may be promoted one that would refuse plays comes last, however far it is: with failover = in-step all
+ * have what was acknowledged. With lossy what is further counts for more. Alone it is promoted all the same: it answers
+ * forgets, and plays once it has room.
+ *
  * With failover = in-step a primary answers no write before all replicas that the key names have it (replica/ack.h),
  * and only one that is named, has followed that node, and has reached the seq beside the names, is promoted. Who lacks
  * something waits, whatever the others do: those that are named may be away for a moment, and are furthest.
@@ -123,6 +127,7 @@ struct lease_self {
     bool alone; /* it has met no other node: none can have replaced it */
     uint64_t node, term;
     uint64_t leader, seq; /* replica: it has all up to seq of that node */
+    bool refuses;         /* replica: it would refuse plays: no room on its disk, or in its memory, or a broken disk */
     const char *address;
     bool in_step; /* primary: what is to be recorded */
     struct lease_names names;
@@ -130,6 +135,7 @@ struct lease_self {
 
 struct lease_rival {
     uint64_t node, leader, seq, vacancy;
+    bool refuses;
 };
 
 enum lease_said {

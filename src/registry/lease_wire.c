@@ -98,9 +98,9 @@ static char *lock_text(const struct lease_state *s, const char *key)
 
 static char *entry_text(const struct lease_state *s, const struct lease_self *self)
 {
-    return text_of(json_pack("{s:o, s:o, s:I, s:I, s:s}", "node", hex_of(self->node), "leader",
+    return text_of(json_pack("{s:o, s:o, s:I, s:I, s:s, s:b}", "node", hex_of(self->node), "leader",
                              hex_of(s->unfit ? 0 : self->leader), "seq", (json_int_t)(s->unfit ? 0 : self->seq),
-                             "vacancy", (json_int_t)s->vacancy, "address", self->address));
+                             "vacancy", (json_int_t)s->vacancy, "address", self->address, "refuses", self->refuses));
 }
 
 int lease_request(const struct lease_state *s, const struct lease_self *self, const char *name,
@@ -271,6 +271,7 @@ static bool take_rivals(const json_t *pairs, struct lease_answer *out)
         } else {
             r->seq = (uint64_t)seq;
             r->vacancy = (uint64_t)vacancy;
+            r->refuses = json_is_true(json_object_get(content, "refuses"));
         }
         out->n++;
         json_decref(content);

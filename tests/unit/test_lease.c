@@ -158,7 +158,7 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
         if (s != NULL) {
             struct entry *e = &c->entries[r->self.node - 1];
             snprintf(e->session, sizeof e->session, "%s", r->session);
-            e->rival = (struct lease_rival){r->self.node, r->self.leader, r->self.seq, r->vacancy};
+            e->rival = (struct lease_rival){r->self.node, r->self.leader, r->self.seq, r->vacancy, r->self.refuses};
         }
         return;
     case LEASE_LIST:
@@ -739,6 +739,37 @@ static void test_who_cant_become_primary_leaves_it_to_others(void **state)
     }
 }
 
+/* The one whose disk is full, though its node is higher and it is further: the other leads; alone it does. */
+static void test_one_that_refuses_plays_comes_last(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 64; i++) {
+        bool lossy = i & 1, further = i & 2, alone = i & 4, other_lags = i & 8, both = i & 16;
+        struct world *w = world_new(lossy ? FAILOVER_LOSSY : FAILOVER_IN_STEP, i);
+        struct node *other = &w->nodes[i & 32 ? 2 : 1], *full = &w->nodes[i & 32 ? 1 : 2];
+        w->consul.lives_ms = INT64_C(2) * LEASE_TTL_MS;
+        full->self.refuses = true;
+        other->self.refuses = both;
+        full->self.seq = further ? 110 : 100;
+        w->nodes[0].self.names = (struct lease_names){.given = true, .n = 2, .nodes = {2, 3}, .seq = 100};
+        begins_in_step(w);
+        other->self.seq = other_lags ? 99 : 100; /* its folder went back */
+        run(w, LEASE_PUBLISH_MS);
+        if (alone) {
+            end_process(other);
+            run(w, 3 * LEASE_TTL_MS); /* and what it has published has ended */
+        }
+        end_process(&w->nodes[0]);
+        run(w, 20 * 1000);
+        bool full_leads =
+            alone || other_lags || (further && (lossy || both)) || (both && full->self.node > other->self.node);
+        if (!writes(w, full_leads ? full : other)) {
+            fail_msg("course %u: node %d was to lead", i, (int)(full_leads ? full : other)->self.node);
+        }
+        free(w);
+    }
+}
+
 /* Its folder is of an earlier term than the key that it has written. */
 static void test_no_term_goes_down(void **state)
 {
@@ -1206,6 +1237,7 @@ int main(void)
         cmocka_unit_test(test_lossy_somebody_all_the_same),
         cmocka_unit_test(test_who_cant_become_primary_leaves_it_to_others),
         cmocka_unit_test(test_no_term_goes_down),
+        cmocka_unit_test(test_one_that_refuses_plays_comes_last),
         cmocka_unit_test(test_a_winner_that_dies),
         cmocka_unit_test(test_promoted_by_hand_beside_an_heir),
         cmocka_unit_test(test_an_old_primary_that_is_fenced_on_its_way),

@@ -32,6 +32,8 @@ static void look(void *arg, struct lease_self *out)
         follower_look(dedup->replica->follower, &f);
         out->leader = f.node;
         out->seq = f.applied;
+        struct err why = {0};
+        out->refuses = dedup->store->ops->refusal(dedup->store, &why) < 0;
     }
 }
 
