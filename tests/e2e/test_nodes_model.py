@@ -1,12 +1,13 @@
 """Three nodes in every order: plays, deliveries and forgets at whatever leads or believes so; promotions, over a server
 and of a folder; rejoins and clones, cut short and repeated; kill -9, a supervisor, an operator who does what the log and
 the commands say; settings that one node alone has, wires that are cut, clocks apart and a month's end between them, a
-full disk and a broken one, nodes that stand still, a feed that no longer reaches. In the end all are healed: what was
+full disk and a broken one, full staging memory, nodes that stand still, a feed that no longer reaches. In the end all are healed: what was
 acknowledged is seen, what was forgotten is not (branches.py), and nodes that are level answer and compare equal.
 
 UNSEEN_NODES_SEEDS says how many seeds (16); UNSEEN_NODES_SEED those alone.
 """
 import os
+import select
 import shutil
 import subprocess
 import threading
@@ -16,7 +17,7 @@ import pytest
 from branches import NEVER, Branches
 from conftest import BUILD, HOUR, REPO, START, UNSEEN, run, until
 from partition import OPEN, SHAPES, Wire
-from resp import RespError
+from resp import Closed, RespError, encode
 from standstill import freeze, thaw
 from test_reload import reload
 from test_replica_model import ITEMS, USERS, Nodes, fields
@@ -135,6 +136,8 @@ class Group(Nodes):
                 self.story.append(f"the disk of {server.folder.name} is well")
                 server.switch.unlink()
                 self.broken.remove(server)
+                if server.options.pop("staging_memory", None):
+                    self.set(server)
 
     def cut_short(self, words, most, *servers):
         """At a step that has a name, too."""
@@ -234,6 +237,28 @@ class Group(Nodes):
             self.story.append(f"flood {server.folder.name}")
             with server.client() as link:
                 link.pipeline([("PLAYED", f"filler{i}", *(f"{i}:{k}" + "x" * 200 for k in range(10))) for i in range(600)])
+
+    def swell(self):
+        """Staging memory of one node alone is full, and nothing can be flushed there: plays are refused, or wait."""
+        leader, server = self.leader(), self.random.choice(self.nodes)
+        if self.small or not server.launcher or any(not s.alive() or s in self.frozen or s in self.broken
+                                                    for s in (leader, server)):
+            return
+        server.switch.write_text("!history.db-wal")
+        self.broken.add(server)
+        self.set(server, staging_memory="4MiB")
+        with leader.client() as link:
+            for i in range(220):
+                link.send(encode("DELIVERED", f"filler{i}", *(f"{i}:{k}" + "x" * 240 for k in range(100))))
+                while not select.select([link.sock], [], [], 0.5)[0]:
+                    self.advance(61000)  # what waits for memory is refused then
+                try:
+                    said = link.read()
+                except Closed:
+                    return
+                assert isinstance(said, int) or str(said).startswith(("BUSY", "MISCONF", "READONLY")), said
+        self.advance(61000)
+        self.story.append(f"the staging memory of {server.folder.name} is full")
 
     def flush(self):
         server = self.random.choice(self.nodes)
@@ -414,8 +439,8 @@ class Group(Nodes):
         what = self.random.choices(
             [self.writes, self.flush, self.hour, self.minute, self.kill, self.killed_while_it_writes, self.supervise,
              self.restart, self.promote, self.part, self.operate, self.settings, self.restore, self.cut, self.heal, self.flood,
-             self.check, self.back, self.stand_still, self.go_on, self.break_disk, self.mend],
-            [30, 4, 0.3, 1, 3, 1, 6, 1, 3, 3, 7, 2, 3, 3, 4, 1, 3, 2, 2, 3, 2, 3])[0]
+             self.swell, self.check, self.back, self.stand_still, self.go_on, self.break_disk, self.mend],
+            [30, 4, 0.3, 1, 3, 1, 6, 1, 3, 3, 7, 2, 3, 3, 4, 1, 1, 3, 2, 2, 3, 2, 3])[0]
         what()
 
     def check(self):
