@@ -1,6 +1,7 @@
 """Three nodes: when one of two replicas is promoted, the other goes on behind it, without being copied anew."""
 import json
 import shutil
+import sqlite3
 
 import pytest
 
@@ -197,6 +198,46 @@ def test_a_full_round_needs_no_clone(three):
             level(new, replica)
     agree(first, second, third)
     assert say(second, "UNSEEN", "ann", *(f"v{i}" for i in range(41))) == [b"v40"]
+
+
+def back_and_forth(first, second):
+    """The first node has led, and leads again; what it forgets then."""
+    say(first, "PLAYED", "ann", "a", "b")
+    level(first, second)
+    hand_over(first, second)
+    assert first.stop() == 0  # its last event was read, and nobody waits for it any more
+    first.start()
+    follows(first, second)
+    assert promote(first)["lossless"]
+    say(first, "FORGET", "ann")
+    assert second.stop() == 0
+
+
+def test_an_event_of_one_reign_is_none_of_another(pair):  # noqa: F811
+    """What the second had of the first's earlier reign tells nothing of the later one."""
+    first, second, _ = pair()
+    back_and_forth(first, second)
+    run("rejoin", at(first), "--data", second.data)
+    second.start()
+    level(first, second)
+    assert say(second, "SEEN", "ann", "a") == say(first, "SEEN", "ann", "a") == [0]
+    agree(first, second)
+
+
+def test_one_that_an_earlier_release_told_an_event_twice_is_cloned(pair):  # noqa: F811
+    first, second, _ = pair()
+    back_and_forth(first, second)
+    at_seq = status(first)["promoted_at_seq"]
+    with sqlite3.connect(second.data / "staging.db") as db:
+        source = f"feed:{node(first).decode()}:*"
+        assert db.execute("UPDATE positions SET next = ? WHERE source GLOB ?", (at_seq + 1, source)).rowcount == 1
+    db.close()
+    done = run("rejoin", at(first), "--data", second.data, check=False)
+    assert done.returncode == 3 and b"has to be cloned anew" in done.stdout, done
+    run("clone", at(first), "--data", second.data)
+    second.start()
+    level(first, second)
+    assert say(second, "SEEN", "ann", "a") == [0]
 
 
 @pytest.mark.parametrize("forgets", ["leave", "apply"])

@@ -424,6 +424,56 @@ static void test_marks(void **state)
     assert_int_equal(f->store->feed->mark(f->reader, slice_str(""), 52, &seq, &err), ERR_INVALID);
 }
 
+/* Also one that no row has: a replica that has heard of it would pass over what gets it again. */
+static void test_no_id_is_given_twice(void **state)
+{
+    struct store_fixture *f = *state;
+    static const char remote[] = FEED_REMOTE "00000000000000bb";
+    struct err err = {0};
+    uint64_t last = 0;
+    close_store(f);
+    open_store(f); /* it is the only one, so nothing stays once it is given up */
+    for (int taken = 1; taken >= 0; taken--) {
+        for (int what = 0; what < 2; what++) {
+            enlist(f, remote);
+            f->cfg.feed_max = taken ? 64 * 1024 * 1024 : 0;
+            if (what == 0) {
+                move_position(f, "stepdown", 2);
+            } else {
+                assert_int_equal(change_pool(f, STORE_POOL_SET, "pool", NULL, NULL, "abc", &err), 0);
+            }
+            assert_true(f->store->feed->last(f->store) > last);
+            last = f->store->feed->last(f->store);
+            assert_int_equal(read_all(f, remote), taken);
+            reset(f, remote);
+            kill_store(f);
+            open_store(f);
+            assert_int_equal(f->store->feed->last(f->store), last);
+        }
+    }
+}
+
+/* It kept them in the feed alone. */
+static void test_no_id_of_an_earlier_release_is_given_twice(void **state)
+{
+    struct store_fixture *f = *state;
+    static const char remote[] = FEED_REMOTE "00000000000000bb";
+    close_store(f);
+    open_store(f);
+    enlist(f, remote);
+    uint64_t before = f->store->feed->last(f->store);
+    move_position(f, "stepdown", 2);
+    uint64_t last = f->store->feed->last(f->store);
+    assert_int_equal(last, before + 1);
+    kill_store(f);
+    damage(f, "staging", "UPDATE meta SET value = value - 1 WHERE name = 'high_water'");
+    open_store(f);
+    reset(f, remote);
+    kill_store(f);
+    open_store(f);
+    assert_int_equal(f->store->feed->last(f->store), last);
+}
+
 static void test_skip(void **state)
 {
     struct store_fixture *f = *state;
@@ -526,6 +576,8 @@ int main(int argc, char **argv)
         TEST(test_views),
         TEST(test_too_many),
         TEST(test_marks),
+        TEST(test_no_id_is_given_twice),
+        TEST(test_no_id_of_an_earlier_release_is_given_twice),
         TEST(test_skip),
         TEST(test_read_while_it_grows),
     };

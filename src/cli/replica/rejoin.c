@@ -19,6 +19,7 @@
 #include "cli/lib/store_wait.h"
 #include "cli/replica/rejoin_impl.h"
 #include "replica/clone_mark.h"
+#include "replica/cursor.h"
 #include "replica/event.h"
 #include "store/factory.h"
 #include "store/feed.h"
@@ -246,17 +247,20 @@ static int may_rejoin(struct rejoining *r, struct err *err)
     return 0;
 }
 
-/* Whether all that the new primary recorded since its promotion is kept for this node: 1, from *seq of *run on. */
+/* Whether all that the new primary recorded since its promotion is kept for this node: 1, from *seq of *run on. Not
+ * where this folder has followed it beyond that: an earlier release gave seqs twice. */
 static int can_follow(struct rejoining *r, uint64_t *run, uint64_t *seq, struct err *err)
 {
+    struct feed_cursor applied = {0};
     if (r->parted_from != r->self.node) {
         return 0;
     }
-    int rc = other_node_enlist(&r->to, r->self.node, run, seq, err);
+    int rc = cursor_find(r->store, r->reader, r->to.node, &applied, err);
+    rc = rc < 0 ? rc : other_node_enlist(&r->to, r->self.node, run, seq, err);
     if (rc < 0) {
         return rc == ERR_NOTFOUND ? 0 : rc;
     }
-    return *seq <= r->promoted_at_seq;
+    return *seq <= r->promoted_at_seq && applied.seq <= r->promoted_at_seq;
 }
 
 /* Positions first: a role without them would follow from nowhere. */

@@ -128,7 +128,10 @@ static int read_feed(struct sqlite_store *s, struct err *err)
         return result;
     }
     f->deleted = rows > 0 ? (uint64_t)first - 1 : highest;
-    if (highest >= s->stager.next_id) {
+    if (highest >= s->stager.next_id) { /* an earlier release noted it in the feed alone, where it doesn't stay */
+        if ((result = db_meta_raise(db, "high_water", (int64_t)highest, err)) < 0) {
+            return result;
+        }
         s->stager.next_id = highest + 1;
     }
     f->newest = s->stager.next_id - 1;

@@ -66,6 +66,7 @@ struct feed {
     bool more;           /* more may be deleted than a chunk was */
     uint64_t counted_to; /* rows up to this id are in the consumers' events */
     bool added;          /* of the transaction under way, as all that follows */
+    uint64_t rowless;    /* the highest id of an event that no staged row has; 0: none */
     int64_t now_ms;
     uint64_t sweeping; /* of pending; ... */
     bool swept, more_left;

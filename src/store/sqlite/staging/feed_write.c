@@ -150,28 +150,27 @@ bool feed_takes(struct sqlite_store *s)
     return takes;
 }
 
+/* A start would find its id in the feed alone, which loses it once nobody holds the event. */
+static bool is_rowless_taken(struct sqlite_store *s, uint64_t id, struct slice about)
+{
+    s->feed->rowless = id;
+    return is_taken(s, id, 1, feed_event_bytes(about, slice_of("", 0)));
+}
+
 int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err)
 {
-    if (!is_taken(s, id, 1, feed_event_bytes(user, slice_of("", 0)))) {
-        return 0;
-    }
-    return insert(s, id, FEED_USER, user, NULL, s->feed->now_ms, err);
+    return is_rowless_taken(s, id, user) ? insert(s, id, FEED_USER, user, NULL, s->feed->now_ms, err) : 0;
 }
 
 int feed_add_pool(struct sqlite_store *s, struct slice name, uint64_t id, struct err *err)
 {
-    if (!is_taken(s, id, 1, feed_event_bytes(name, slice_of("", 0)))) {
-        return 0;
-    }
-    return insert(s, id, FEED_POOL, name, NULL, s->feed->now_ms, err);
+    return is_rowless_taken(s, id, name) ? insert(s, id, FEED_POOL, name, NULL, s->feed->now_ms, err) : 0;
 }
 
 int feed_add_offset(struct sqlite_store *s, const struct store_position *position, uint64_t id, struct err *err)
 {
-    if (!is_taken(s, id, 1, feed_event_bytes(position->source, slice_of("", 0)))) {
-        return 0;
-    }
-    return insert(s, id, FEED_OFFSET, position->source, NULL, position->next, err);
+    bool taken = is_rowless_taken(s, id, position->source);
+    return taken ? insert(s, id, FEED_OFFSET, position->source, NULL, position->next, err) : 0;
 }
 
 /* The consumer as it is once this transaction is committed. */
@@ -224,8 +223,9 @@ int feed_save(struct sqlite_store *s, enum feed_save which, struct err *err)
 int feed_before_commit(struct sqlite_store *s, struct err *err)
 {
     struct feed *f = s->feed;
-    if (f->n == 0) {
-        return 0;
+    int result = f->rowless > 0 ? db_meta_raise(&s->stager.db, "high_water", (int64_t)f->rowless, err) : 0;
+    if (result < 0 || f->n == 0) {
+        return result;
     }
     return f->more || feed_pending(f) >= CHUNK_BESIDE ? feed_sweep(s, err) : feed_save(s, FEED_SAVE_CHANGED, err);
 }
@@ -236,6 +236,7 @@ void feed_begin_anew(struct feed *f)
         memset(&c->now, 0, sizeof c->now);
     }
     f->added = f->swept = f->more_left = false;
+    f->rowless = 0;
     f->now_ms = 0;
     f->sweeping = 0;
 }
