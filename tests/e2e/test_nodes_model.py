@@ -40,6 +40,7 @@ class Group(Nodes):
         draw, self.branches, self.hurry = self.random, Branches(), False
         start, self.apart = (DECEMBER - 30000 if seed % 3 == 1 else START), 5000 * (seed % 2)
         self.small = seed % 4 == 2
+        self.swells = int(seed >= 16)  # the first ones are as they were
         for name in "abc":
             server = self.node(name, start + draw.randint(-self.apart, self.apart),
                                feed_max="1MiB" if self.small else "64MiB")
@@ -440,7 +441,7 @@ class Group(Nodes):
             [self.writes, self.flush, self.hour, self.minute, self.kill, self.killed_while_it_writes, self.supervise,
              self.restart, self.promote, self.part, self.operate, self.settings, self.restore, self.cut, self.heal, self.flood,
              self.swell, self.check, self.back, self.stand_still, self.go_on, self.break_disk, self.mend],
-            [30, 4, 0.3, 1, 3, 1, 6, 1, 3, 3, 7, 2, 3, 3, 4, 1, 1, 3, 2, 2, 3, 2, 3])[0]
+            [30, 4, 0.3, 1, 3, 1, 6, 1, 3, 3, 7, 2, 3, 3, 4, 1, self.swells, 3, 2, 2, 3, 2, 3])[0]
         what()
 
     def check(self):
