@@ -472,9 +472,10 @@ class Group(Nodes):
             if (self.look(leader) or {}).get("role") != b"primary":
                 self.find_a_leader()
                 continue
+            others = [s for s in self.nodes if s is not leader]
             if not any([self.operate(server) for server in self.nodes]) and leader is self.leader() and \
-                    all(s.reign is None for s in self.nodes if s is not leader):
-                break
+                    all(s.reign is None and self.is_level(s, self.look(leader)["last"]) for s in others):
+                break  # one that isn't level yet may still find that it is lost
             self.advance(1000)
             self.wait(leader)
         else:
@@ -486,8 +487,8 @@ class Group(Nodes):
         return leader
 
     def is_level(self, server, last):
-        state = self.look(server)["follower"]
-        return state["applied"] >= last and state["state"] == b"in step"
+        state = (self.look(server) or {}).get("follower", {})
+        return state.get("applied", -1) >= last and state.get("state") == b"in step"
 
     def wait(self, leader):
         """For what comes by itself: an old primary hears of its successor, a replica connects."""
