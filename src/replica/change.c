@@ -369,12 +369,18 @@ static int keep_for(struct store *store, uint64_t node, struct err *err)
 
 /* What is recorded here from now on is kept for the node that was followed last, whose feed is here as far as `at`
  * says; and where that begins, for both. at->node 0: it isn't known, and what an earlier promotion has written holds no
- * longer. */
+ * longer. One that was fenced, and is promoted once more without having followed any other since, has parted before:
+ * what it recorded in its first term is no less its own. */
 static int part(struct store *store, const struct feed_cursor *at, struct err *err)
 {
+    struct change_parting before;
     int rc = at->node != 0 ? keep_for(store, at->node, err) : 0;
     if (rc < 0) {
         return rc;
+    }
+    if (at->node != 0 && change_parting(store, &before) && before.node == at->node && before.run == at->run &&
+        before.common_seq == at->seq) {
+        return 0;
     }
     const uint64_t values[PARTS] = {at->node, at->run, at->seq, store->feed->last(store)};
     struct store_position positions[PARTS];

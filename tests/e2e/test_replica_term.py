@@ -56,6 +56,26 @@ def test_the_other_replica_is_told_after_a_start(three):  # noqa: F811
           lambda: (status(third), third.log()[-2000:], second.log()[-2000:]))
 
 
+def test_what_a_node_had_taken_before_it_was_forced_once_more_is_spared(pair):  # noqa: F811
+    """Two lead apart and in turn, by force: a forget of the one ends nothing of the other's, of its first term either."""
+    first, second, wire = pair()
+    wire.set(CUT)
+    run("promote", "--to", at(second), "--force")
+    assert say(second, "PLAYED", "first", "new") == 1
+    assert say(first, "FORGET", "first") == 1
+    say(first, "REPLICA", "MEET", 2, status(second)["node"], at(second))
+    is_fenced(first)
+    run("promote", "--to", at(first), "--force")
+    say(second, "REPLICA", "MEET", 3, status(first)["node"], at(first))
+    is_fenced(second)
+    run("promote", "--to", at(second), "--force")
+    wire.set(OPEN)
+    is_fenced(first)
+    assert first.stop() == 0
+    run("rejoin", at(second), "--data", first.data)
+    assert say(second, "SEEN", "first", "item", "new") == [0, 1]
+
+
 def test_a_replaced_folder_is_promoted_by_force_alone(pair):  # noqa: F811
     first, second, wire = pair()
     wire.set(CUT)
