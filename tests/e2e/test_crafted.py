@@ -92,7 +92,7 @@ def test_names_that_act_on_a_terminal(closed):
     assert b"owned" in checked.stdout and checked.stdout.count(b"\n") == 2
 
 
-TRIES = 30  # the two seconds for which a program waits for another may be over before it is told
+TRIES = 5  # the two seconds for which a program waits for another may be over before it is told
 
 
 def has_open(process, path):

@@ -24,8 +24,8 @@ def stage(server):
 
 @contextlib.contextmanager
 def held(server, ms):
-    """Starts it, and holds its recovery for so long; it is killed at the end, unless it has ended by then. A recovery that
-    was over before that could be said is begun anew."""
+    """Starts it, and holds its recovery for so long; it is killed at the end, unless it has ended by then. Where the
+    recovery was over before that could be said, the server is stopped, which loses nothing, and started again."""
     deadline = time.monotonic() + PATIENCE * 4
     while time.monotonic() < deadline:
         server.spawn()
@@ -50,7 +50,7 @@ def held(server, ms):
                     break
             c.close()
             break
-        server.kill()
+        server.stop()
     raise AssertionError(f"the recovery was never seen\n{server.log()}")
 
 
@@ -240,7 +240,7 @@ def test_more_than_memory_holds(make_server):
             assert taken(c, "PLAYED", "u1", f"new{life}") == 1
             said = server.log().count(flushed)
             go_on(c)
-            until(lambda: server.log().count(flushed) >= said + 2 or not server.alive(), server.log)
+            until(lambda: server.log().count(flushed) >= said + 2 or server.is_ready() or not server.alive(), server.log)
             assert server.alive(), server.log()
             server.process.send_signal(number)
             assert server.process.wait(PATIENCE) in (0, -signal.SIGKILL), server.log()
