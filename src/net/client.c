@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/task.h"
 #include "net/patience.h"
 #include "net/peer.h"
 
@@ -31,6 +32,7 @@ struct client {
     bool tried;       /* what there was of the answer was read since that began */
     bool (*goes_on)(void *arg);
     void *arg;
+    struct task *parks; /* client_park() */
     size_t reply_max;
 };
 
@@ -67,6 +69,20 @@ static int ask_to_go_on(const struct client *c, struct err *err)
     return c->goes_on == NULL || c->goes_on(c->arg) ? 0 : err_set(err, ERR_CLOSED, "%s: interrupted", c->address);
 }
 
+/* It is parked as long as nothing comes, and what has come lies in the socket until it is no more. */
+static int poll_parked(struct client *c, struct pollfd *p, int ms)
+{
+    const bool parks = c->parks != NULL && p->events == POLLIN && c->in.len == c->used;
+    if (parks) {
+        task_park(c->parks, p->fd);
+    }
+    int n = poll(p, 1, ms);
+    if (parks && n != 0) {
+        task_unpark(c->parks);
+    }
+    return n;
+}
+
 /* Looks once, however late: this thread may be, where others keep the machine busy, and the other side not. */
 static int wait_ready(struct client *c, short events, size_t moved, struct err *err)
 {
@@ -82,7 +98,7 @@ static int wait_ready(struct client *c, short events, size_t moved, struct err *
         }
         const int64_t ms = (left_us(c, moved) + 999) / 1000;
         const int64_t most = c->goes_on != NULL ? CLIENT_STEP_MS : INT_MAX;
-        int n = poll(&p, 1, ms <= 0 ? 0 : (int)(ms < most ? ms : most));
+        int n = poll_parked(c, &p, ms <= 0 ? 0 : (int)(ms < most ? ms : most));
         if (n > 0) {
             c->tried = c->tried || reads;
             return 0;
@@ -484,6 +500,14 @@ void client_go_on(struct client *c, bool (*goes_on)(void *arg), void *arg)
 {
     c->goes_on = goes_on;
     c->arg = arg;
+}
+
+void client_park(struct client *c, struct task *t)
+{
+    if (c->parks != NULL) {
+        task_unpark(c->parks);
+    }
+    c->parks = t;
 }
 
 const char *client_address(const struct client *c)

@@ -12,6 +12,7 @@
 #include "net/stream.h"
 
 struct client;
+struct task;
 
 enum {
     CLIENT_CONNECT_MS = 5 * 1000,
@@ -56,6 +57,9 @@ void client_bound_silence(struct client *c, int ms);
 
 /* While it waits from here on, and between the pieces of a reply, it asks whether to go on; else ERR_CLOSED. */
 void client_go_on(struct client *c, bool (*goes_on)(void *arg), void *arg);
+
+/* From here on t is parked (base/task.h) while it waits for the first byte of a reply. NULL: no more. */
+void client_park(struct client *c, struct task *t);
 
 /* As it was given. */
 const char *client_address(const struct client *c);

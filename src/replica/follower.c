@@ -84,7 +84,9 @@ static int refusal(struct follower *f, struct slice text, struct err *err)
 static int read_fetched(struct follower *f, struct fetched *out, struct err *err)
 {
     const struct reply *reply;
+    client_park(f->client, &f->task); /* it may wait at the primary until something is recorded */
     int rc = client_read(f->client, &reply, err);
+    client_park(f->client, NULL);
     if (rc < 0) {
         return rc;
     }
@@ -220,11 +222,10 @@ static void choose_address(struct follower *f)
     f->tries++;
 }
 
-static void *follower_main(void *arg)
+static void follower_main(void *arg)
 {
     struct follower *f = arg;
     bool elsewhere = false; /* go_elsewhere() has said where */
-    heartbeat_begin(&f->heartbeat, "follower");
     while (!follower_stopping(f)) {
         struct err err = {0};
         char asked[NODE_ADDRESS_TEXT];
@@ -242,8 +243,6 @@ static void *follower_main(void *arg)
     }
     follower_disconnect(f);
     show(f, FOLLOWER_OFF, "");
-    heartbeat_end(&f->heartbeat);
-    return NULL;
 }
 
 /* --- from outside --- */
@@ -265,23 +264,21 @@ static int look_up(struct follower *f, struct err *err)
 
 int follower_resume(struct follower *f, struct err *err)
 {
-    if (f == NULL || f->started) {
+    if (f == NULL || task_started(&f->task)) {
         return 0;
     }
-    atomic_store(&f->stop, false);
     int rc = f->r->store->ops->reader_open(f->r->store, &f->reader, err);
     if (rc < 0) {
         return rc;
     }
+    task_init(&f->task, &f->mutex);
     rc = look_up(f, err);
-    if (rc == 0 && (rc = pthread_create(&f->thread, NULL, follower_main, f)) != 0) {
-        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
-    }
+    rc = rc < 0 ? rc : task_start(&f->task, "follower", TASK_BEATS, follower_main, f, err);
     if (rc < 0) {
+        task_destroy(&f->task);
         f->r->store->ops->reader_close(f->reader);
         f->reader = NULL;
     }
-    f->started = rc == 0;
     return rc;
 }
 
@@ -295,7 +292,7 @@ int follower_start(struct replica *r, struct follower **follower, struct err *er
     f->r = r;
     f->state.age_ms = -1;
     pthread_mutex_init(&f->mutex, NULL);
-    pthread_cond_init(&f->wake, NULL);
+    pthread_cond_init(&f->more, NULL);
     int rc = follower_resume(f, err);
     if (rc < 0) {
         follower_free(f);
@@ -307,15 +304,11 @@ int follower_start(struct replica *r, struct follower **follower, struct err *er
 
 void follower_stop(struct follower *f)
 {
-    if (f == NULL || !f->started) {
+    if (f == NULL || !task_started(&f->task)) {
         return;
     }
-    f->started = false;
-    atomic_store(&f->stop, true);
-    pthread_mutex_lock(&f->mutex);
-    pthread_cond_broadcast(&f->wake);
-    pthread_mutex_unlock(&f->mutex);
-    pthread_join(f->thread, NULL);
+    task_stop(&f->task);
+    task_destroy(&f->task);
     f->r->store->ops->reader_close(f->reader);
     f->reader = NULL;
 }
@@ -328,7 +321,7 @@ void follower_free(struct follower *f)
     buf_free(&f->events);
     buf_free(&f->batch.bytes);
     arena_free(&f->arena);
-    pthread_cond_destroy(&f->wake);
+    pthread_cond_destroy(&f->more);
     pthread_mutex_destroy(&f->mutex);
     free(f);
 }
@@ -373,7 +366,7 @@ int follower_wait(struct follower *f, uint64_t seq, int64_t ms, struct err *err)
     pthread_mutex_lock(&f->mutex);
     int64_t left;
     while (f->state.applied < seq && (left = until - clock_real_us()) > 0) {
-        clock_cond_wait_real_us(&f->wake, &f->mutex, left);
+        clock_cond_wait_real_us(&f->more, &f->mutex, left);
     }
     bool there = f->state.applied >= seq;
     pthread_mutex_unlock(&f->mutex);

@@ -25,7 +25,7 @@ void follower_tell(struct follower *f)
 {
     pthread_mutex_lock(&f->mutex);
     f->done = true;
-    pthread_cond_broadcast(&f->wake);
+    task_wake(&f->task);
     pthread_mutex_unlock(&f->mutex);
 }
 
@@ -47,9 +47,7 @@ static void on_import(struct store_call *call)
 void follower_await(struct follower *f)
 {
     pthread_mutex_lock(&f->mutex);
-    while (!f->done) {
-        heartbeat_wait(&f->heartbeat, &f->wake, &f->mutex, INT64_MAX); /* the store's own say how they are */
-    }
+    task_await(&f->task, &f->done); /* how the store is its own threads say */
     f->done = false;
     pthread_mutex_unlock(&f->mutex);
 }
@@ -101,7 +99,7 @@ static void show_applied(struct follower *f, uint64_t run, uint64_t to, uint64_t
     f->state.run = run;
     f->state.applied = to;
     f->state.events += events;
-    pthread_cond_broadcast(&f->wake);
+    pthread_cond_broadcast(&f->more);
     pthread_mutex_unlock(&f->mutex);
 }
 

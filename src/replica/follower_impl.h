@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/task.h"
 #include "net/client.h"
 #include "replica/cursor.h"
 #include "replica/feeder.h"
@@ -21,16 +21,12 @@ enum {
     FOLLOWER_SILENCE_MS = 5 * 1000,  /* what isn't answered for so long is lost; the reply's bytes have more time */
     FOLLOWER_REFUSED_MS = 10 * 1000, /* between tries of what an operator must mend */
     FOLLOWER_GREET_MS = 10 * 1000,   /* between hellos, which say who else follows */
-    FOLLOWER_STEP_MS = 50,           /* at most so long it doesn't look whether it is to stop */
     FOLLOWER_BEHIND = 10000,         /* events that are to come: then it catches up rather than follows */
 };
 
 struct follower {
     struct replica *r;
-    struct heartbeat heartbeat;
-    pthread_t thread;
-    bool started;
-    _Atomic bool stop;
+    struct task task;         /* from each follower_resume() to the next follower_stop() */
     _Atomic int64_t level_us; /* clock_mono_us(): when it was level last; 0: never */
 
     /* The thread's. */
@@ -51,16 +47,16 @@ struct follower {
     int told;                       /* how grave the trouble is that was told of and lasts; 0: none */
 
     pthread_mutex_t mutex; /* guards: */
-    pthread_cond_t wake;   /* of who waits for what is applied, and of what the store has done */
-    bool done;
+    pthread_cond_t more;   /* is applied */
+    bool done;             /* what the store was asked for */
     struct follower_state state;
     struct sibling siblings[FEEDER_REPLICAS_MAX]; /* written by the thread alone */
     int n_siblings;
 };
 
-static inline bool follower_stopping(struct follower *f)
+static inline bool follower_stopping(const struct follower *f)
 {
-    return atomic_load(&f->stop);
+    return task_stops(&f->task);
 }
 
 /* follower_link.c: connects, greets, checks what must be equal, and finds the cursor. 0; ERR_SYSTEM and the like: try

@@ -14,28 +14,23 @@ enum { NUMBER_TEXT = 24 };
 
 void follower_rest(struct follower *f, int64_t ms)
 {
-    int64_t until = clock_real_us() + ms * 1000;
     pthread_mutex_lock(&f->mutex);
-    while (!follower_stopping(f) && clock_real_us() < until) {
-        int64_t left = until - clock_real_us();
-        clock_cond_wait_real_us(&f->wake, &f->mutex, left < FOLLOWER_STEP_MS * 1000 ? left : FOLLOWER_STEP_MS * 1000);
-        heartbeat_now(&f->heartbeat);
-    }
+    task_rest_real(&f->task, clock_real_us() + ms * 1000);
     pthread_mutex_unlock(&f->mutex);
 }
 
 static bool goes_on(void *arg)
 {
     struct follower *f = arg;
-    heartbeat_now(&f->heartbeat);
+    heartbeat_now(&f->task.heartbeat);
     return !follower_stopping(f);
 }
 
 int follower_open(struct follower *f, size_t reply_max, struct client **client, struct err *err)
 {
-    heartbeat_excuse(&f->heartbeat); /* a name server may take its time */
+    heartbeat_excuse(&f->task.heartbeat); /* a name server may take its time */
     int rc = reach_connect(&f->r->reach, f->address, FOLLOWER_PATIENCE_MS, reply_max, client, err);
-    heartbeat_now(&f->heartbeat);
+    heartbeat_now(&f->task.heartbeat);
     if (rc == 0) {
         client_bound_silence(*client, FOLLOWER_SILENCE_MS);
         client_go_on(*client, goes_on, f);

@@ -58,7 +58,7 @@ static int ask_of(struct pool_source *s, const struct slice *words, size_t n, co
                   struct err *err)
 {
     const struct source *source = (struct source *)s;
-    heartbeat_now(&source->follower->heartbeat);
+    heartbeat_now(&source->follower->task.heartbeat);
     return ask(source->follower, source->client, words, n, reply, err);
 }
 

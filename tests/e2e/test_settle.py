@@ -1,5 +1,7 @@
 """DEBUG SETTLE: whether a node has anything left to do, which settle() and advance() of conftest.py go by."""
-from conftest import HOUR, advance, settle, until
+import shutil
+
+from conftest import HOUR, advance, run, settle, until
 
 
 def look(client):
@@ -44,3 +46,26 @@ def test_without_a_test_clock_there_is_none(make_server):
     with server.client() as client:
         client.send(b"*2\r\n$5\r\nDEBUG\r\n$6\r\nSETTLE\r\n")
         assert "--test-clock" in str(client.read())
+
+
+def follow(make_server, folder, primary):
+    run("clone", f"127.0.0.1:{primary.port}", "--data", folder / "cloned")
+    replica = make_server()
+    assert replica.stop() == 0
+    shutil.rmtree(replica.data)
+    shutil.move(folder / "cloned", replica.data)
+    replica.options["replica_of"] = f"127.0.0.1:{primary.port}"
+    return replica.start()
+
+
+def test_what_a_primary_records_is_on_its_replica_once_both_have_settled(make_server, folder):
+    """Its fetch waits at the primary: that is idle."""
+    primary = make_server()
+    replica = follow(make_server, folder, primary)
+    with primary.client() as p, replica.client() as r:
+        settle(primary, replica)
+        assert r.command("SEEN", "u", "item0") == [0]
+        for i in range(50):
+            assert p.command("PLAYED", "u", f"item{i}") == 1
+            settle(primary, replica)
+            assert r.command("SEEN", "u", f"item{i}", "other") == [1, 0], i

@@ -164,7 +164,8 @@ static void open_pair(struct pair *p, const char *folder, const char *primary_vf
     reach_init(&p->r.reach, &p->replica.cfg, "", p->replica.cfg.replica_of);
     p->follower.r = &p->r;
     pthread_mutex_init(&p->follower.mutex, NULL);
-    pthread_cond_init(&p->follower.wake, NULL);
+    pthread_cond_init(&p->follower.more, NULL);
+    task_init(&p->follower.task, &p->follower.mutex);
     snprintf(p->follower.address, sizeof p->follower.address, "the primary");
     snprintf(p->consumer, sizeof p->consumer, FEED_REMOTE "%016" PRIx64, node_of(&p->replica).node);
     p->l->node = node_of(&p->primary).node;
