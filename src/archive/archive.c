@@ -28,8 +28,7 @@ const char *archive_doing_name(enum archive_doing doing)
 void archive_answer(struct archive *a)
 {
     pthread_mutex_lock(&a->mutex);
-    a->answered = true;
-    task_wake(&a->task);
+    task_answer(&a->task, &a->answered);
     pthread_mutex_unlock(&a->mutex);
 }
 

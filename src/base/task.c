@@ -216,6 +216,12 @@ void task_await(struct task *t, const bool *done)
     }
 }
 
+void task_answer(struct task *t, bool *done)
+{
+    *done = true;
+    pthread_cond_signal(&t->wake);
+}
+
 void task_park(struct task *t, int fd)
 {
     atomic_store(&t->parked, fd + 1);

@@ -85,9 +85,10 @@ bool task_wait_real(struct task *t, int64_t until_us);
 bool task_pause_real(struct task *t, int64_t until_us);
 bool task_rest_real(struct task *t, int64_t until_us);
 
-/* Until *done, which is set under the mutex with a task_wake(): for what is certain to come, such as an answer of the
- * store that lies in the caller's memory. Neither another wake-up nor an end ends it. */
+/* Until task_answer() has set *done: for what is certain to come, such as an answer of the store that lies in the
+ * caller's memory. Neither a wake-up, which is kept, nor an end ends it. */
 void task_await(struct task *t, const bool *done);
+void task_answer(struct task *t, bool *done); /* any thread, with the mutex; it ends no other wait */
 
 /* The task itself, without the mutex: it waits for what may come over this descriptor, or never, until task_unpark():
  * a long poll. */

@@ -201,8 +201,7 @@ static void on_answer(struct store_call *call)
 {
     struct answer *a = call->owner;
     pthread_mutex_lock(&a->c->mutex);
-    a->done = true;
-    task_wake(&a->c->task);
+    task_answer(&a->c->task, &a->done);
     pthread_mutex_unlock(&a->c->mutex);
 }
 

@@ -137,8 +137,7 @@ static void on_stored(struct store_call *call)
 {
     struct pools *all = call->owner;
     pthread_mutex_lock(&all->mutex);
-    all->done = true;
-    task_wake(&all->task);
+    task_answer(&all->task, &all->done);
     pthread_mutex_unlock(&all->mutex);
 }
 

@@ -24,8 +24,7 @@ enum { FIRST_DELAY_MS = 20, LAST_DELAY_MS = 2000, POSITIONS_MAX = 64, OWN_POSITI
 void follower_tell(struct follower *f)
 {
     pthread_mutex_lock(&f->mutex);
-    f->done = true;
-    task_wake(&f->task);
+    task_answer(&f->task, &f->done);
     pthread_mutex_unlock(&f->mutex);
 }
 

@@ -204,6 +204,39 @@ static void await(void *arg)
     pthread_mutex_unlock(&mutex);
 }
 
+static void await_and_wait(void *arg)
+{
+    struct desk *d = arg;
+    pthread_mutex_lock(&mutex);
+    task_await(&d->task, &d->came);
+    while (task_wait(&d->task, INT64_MAX)) {
+        d->turns++;
+        d->done = d->given;
+        pthread_cond_signal(&told);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Else what tries again and again in vain, and asks the store each time, never rests. */
+static void an_answer_ends_no_other_wait(void **state)
+{
+    (void)state;
+    start(await_and_wait);
+    pthread_mutex_lock(&mutex);
+    task_answer(&desk.task, &desk.came);
+    pthread_mutex_unlock(&mutex);
+    while (!task_is_idle(&desk.task)) {
+        usleep(NAP_US);
+    }
+    assert_int_equal(desk.turns, 0);
+    pthread_mutex_lock(&mutex);
+    desk.given = 1;
+    task_wake(&desk.task);
+    until_done(1);
+    assert_int_equal(desk.turns, 1);
+    pthread_mutex_unlock(&mutex);
+}
+
 /* The task's memory is being written to until then. */
 static void what_must_come_is_waited_for(void **state)
 {
@@ -216,8 +249,7 @@ static void what_must_come_is_waited_for(void **state)
     usleep(NAP_US); /* it could end, were it wrong */
     pthread_mutex_lock(&mutex);
     assert_int_equal(desk.done, 0);
-    desk.came = true;
-    task_wake(&desk.task);
+    task_answer(&desk.task, &desk.came);
     pthread_mutex_unlock(&mutex);
     task_stop(&desk.task);
     assert_int_equal(desk.done, 1);
@@ -572,6 +604,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_advance_ends_a_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(real_time_goes_on_beside_a_test_clock, setup, teardown),
         cmocka_unit_test_setup_teardown(what_must_come_is_waited_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_answer_ends_no_other_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(one_of_a_crew_is_woken, setup, teardown),
         cmocka_unit_test_setup_teardown(it_ends_at_any_moment, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_to_end_waits_no_more, setup, teardown),
