@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from conftest import HOUR, PATIENCE, Server, http_url, run, until
+from conftest import HOUR, PATIENCE, Server, http_url, run, settle, until
 from resp import Closed
 
 EVERY = 10000
@@ -35,14 +35,19 @@ def fields(c):
     return {k.decode(): v.decode() if isinstance(v, bytes) else v for k, v in zip(reply[::2], reply[1::2])}
 
 
-def settle(server):
+def look(server):
+    """What it says once it has nothing more to do."""
+    settle(server)
+    with server.client() as c:
+        return fields(c)
+
+
+def archive_all(server):
     """All that was acknowledged is there, and a round has ended."""
     server.advance(EVERY)
-    with server.client() as c:
-        def settled():
-            now = fields(c)
-            return now["state"] == "in step" and now["waiting"] == 0 and now["round"] == 0 and now
-        return until(settled, lambda: f"{fields(c)}\n{server.log()}")
+    now = look(server)
+    assert (now["state"], now["waiting"], now["round"]) == ("in step", 0, 0), f"{now}\n{server.log()}"
+    return now
 
 
 def restore(url, target, clock, *args, **kwargs):
@@ -75,7 +80,7 @@ def test_a_burnt_machine(make, url, folder):
         c.command("DELIVERED", "u1", "d1", "d2")
         c.command("PLAYED", "u2", "a")
         c.command("POOL", "SET", "hot", "p1", "p2")
-    first = settle(server)
+    first = archive_all(server)
     assert first["restorable"] == 1 and first["rounds"] == 1
     with server.client() as c:
         c.command("PLAYED", "u1", "c")
@@ -83,7 +88,7 @@ def test_a_burnt_machine(make, url, folder):
         c.command("FORGET", "u2")
         c.command("FORGET", "u1", "b")
         c.command("POOL", "ADD", "hot", "p3")
-    settle(server)
+    archive_all(server)
     server.kill()
     shutil.rmtree(server.data)
     again = restored(url, folder, server.clock)
@@ -184,7 +189,7 @@ def course(rng, server, model, steps):
         if rng.random() < 0.15:
             server.kill()
             server.start()
-    settle(server)
+    archive_all(server)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -192,7 +197,7 @@ def test_moments_against_the_model(make, url, folder, seed):
     rng = random.Random(seed)
     model = Model()
     server = make(slot_length="15min", archive_rounds="1h")
-    settle(server)
+    archive_all(server)
     course(rng, server, model, 25)
     server.advance(HOUR)  # a second round, spread over a day
     course(rng, server, model, 10)
@@ -224,7 +229,7 @@ def test_under_load(make, url, folder):
     """Threads record while the clock moves; the machine burns at a drawn moment. Whatever was acknowledged before a
     moment up to which the archive says that it has all is there again."""
     server = make(slot_length="15min")
-    settle(server)
+    archive_all(server)
     said, stop = [], threading.Event()
 
     def record(n):
@@ -265,17 +270,17 @@ def test_under_load(make, url, folder):
 def test_what_a_kill_leaves(make, url, folder):
     """A temporary file, written in part or linked already, is no object, and goes with the next start."""
     server = make()
-    settle(server)
+    archive_all(server)
     with server.client() as c:
         c.command("PLAYED", "u", "a")
-    settle(server)
+    archive_all(server)
     server.kill()
     last = objects(folder, "seg")[-1]
     (last.parent / ".part-1-1").write_bytes(last.read_bytes()[:50])
     (last.parent / ".part-1-2").hardlink_to(last)
     assert run("archive", "--verify", "--from", url).returncode == 0
     server.start()
-    settle(server)
+    archive_all(server)
     assert not list((folder / "archive").glob("**/.part-*"))
     burn(server)
     again = restored(url, folder, server.clock)
@@ -290,20 +295,20 @@ def test_a_folder_that_went_back(make, url, folder):
     server = make()
     with server.client() as c:
         c.command("PLAYED", "u", "a")
-    settle(server)
+    archive_all(server)
     server.stop()
     shutil.copytree(server.data, folder / "old")
     server.start()
     with server.client() as c:
         c.command("PLAYED", "u", "b")
-    settle(server)
+    archive_all(server)
     server.stop()
     shutil.rmtree(server.data)
     shutil.copytree(folder / "old", server.data)
     server.start()
     with server.client() as c:
         c.command("PLAYED", "u", "c")
-    now = settle(server)
+    now = archive_all(server)
     assert "from now on it is another node" in server.log()
     nodes = {row["node"] for row in json.loads(run("archive", "--list", "--from", url, "--json").stdout)}
     assert len(nodes) == 2 and now["node"] in nodes
@@ -326,7 +331,7 @@ def test_two_copies_that_write_at_the_same_time(make, make_server, url, folder):
     server = make()
     with server.client() as c:
         c.command("PLAYED", "u", "both")
-    node = settle(server)["node"]
+    node = archive_all(server)["node"]
     server.stop()
     copy = make_server()
     copy.stop()
@@ -341,7 +346,7 @@ def test_two_copies_that_write_at_the_same_time(make, make_server, url, folder):
         for each, word in both:
             with each.client() as c:
                 c.command("PLAYED", "u", f"{word}{n}")
-            settle(each)
+            archive_all(each)
     problems = json.loads(run("archive", "--verify", "--from", url, "--json", check=False).stdout)["problems"]
     assert problems and all("two copies of a folder wrote at the same time" in problem for problem in problems), problems
     target = folder / "early"
@@ -350,11 +355,11 @@ def test_two_copies_that_write_at_the_same_time(make, make_server, url, folder):
     assert "two copies of the data folder wrote" in done.stderr.decode()
     for n, (each, word) in enumerate(both):
         each.advance(HOUR)
-        until(lambda: "from now on it is another node" in each.log(), each.log)
+        settle(each)
+        assert "from now on it is another node" in each.log(), each.log()
         each.advance(EVERY)
-        with each.client() as c:
-            until(lambda: fields(c)["node"] != node, each.log)
-        now = settle(each)
+        assert look(each)["node"] != node, each.log()
+        now = archive_all(each)
         again = restored(url, folder, each.clock, "--node", now["node"], name=f"restored{n}")
         try:
             items = [f"{w}{k}" for w in "ab" for k in range(3)]
@@ -369,16 +374,17 @@ def test_nothing_goes_while_the_clock_is_doubted(make, folder):
         with server.client() as c:
             c.command("PLAYED", "u", f"i{n}")
         server.advance(HOUR)
-        settle(server)
+        archive_all(server)
     with server.client() as c:
         assert fields(c)["removed"] == 0 and fields(c)["rounds"] > 1
         before = set(objects(folder, "base") + objects(folder, "seg"))
         c.command("DEBUG", "JUMP", 40 * 24 * HOUR)
         server.advance(1000)
-        until(lambda: b"doubted" in c.command("CLOCK"), server.log)
+        settle(server)
+        assert b"doubted" in c.command("CLOCK"), server.log()
         for _ in range(3):
             server.advance(HOUR)
-            settle(server)
+            archive_all(server)
         assert fields(c)["removed"] == 0
     assert before <= set(objects(folder, "base") + objects(folder, "seg"))
 
@@ -386,17 +392,17 @@ def test_nothing_goes_while_the_clock_is_doubted(make, folder):
 def test_a_folder_that_is_gone(make, url, folder):
     """Such as one that is not mounted: none is made in its place."""
     server = make()
-    settle(server)
+    archive_all(server)
     server.stop()
     (folder / "archive").rename(folder / "away")
     server.start()
+    assert look(server)["state"] == "waiting", server.log()
     with server.client() as c:
-        until(lambda: fields(c)["state"] == "waiting", server.log)
         c.command("PLAYED", "u", "a")
     assert not (folder / "archive").exists()
     (folder / "away").rename(folder / "archive")
     server.advance(EVERY)
-    settle(server)
+    archive_all(server)
     burn(server)
     again = restored(url, folder, server.clock)
     try:
@@ -409,23 +415,21 @@ def test_lost(make, url, folder):
     """The folder is away until more was recorded than feed_max keeps: it waits, recording goes on, and afterwards all
     users are brought in anew."""
     server = make(feed_max="1MiB")
-    settle(server)
+    archive_all(server)
     (folder / "archive").rename(folder / "away")
     (folder / "archive").write_text("no folder")
     with server.client() as c:
         for i in range(20):
             c.command("PLAYED", f"u{i}", *[f"{i}-{n}-{'x' * 200}" for n in range(300)])
         server.advance(EVERY)
-        until(lambda: fields(c)["state"] == "waiting", server.log)
-        cause = fields(c)["cause"]  # of one moment: another try, which says it otherwise, may come in between
-        assert "is no folder" in cause or "Not a directory" in cause
-        until(lambda: fields(c)["lost_since"] != 0, server.log)
-        assert fields(c)["restorable"] == 0
+        now = look(server)
+        assert now["state"] == "waiting" and now["lost_since"] != 0 and now["restorable"] == 0, (now, server.log())
+        assert "is no folder" in now["cause"] or "Not a directory" in now["cause"]
     (folder / "archive").unlink()
     (folder / "away").rename(folder / "archive")
     for _ in range(3):
         server.advance(10 * EVERY)
-    now = settle(server)
+    now = archive_all(server)
     assert now["lost_since"] == 0 and now["restorable"] == 1
     burn(server)
     again = restored(url, folder, server.clock)
@@ -440,12 +444,12 @@ def test_lost(make, url, folder):
 def test_imports(make, url, folder, users):
     """Users whom staging has not seen follow their events; when they are too many, a round brings them."""
     server = make()
-    settle(server)
+    archive_all(server)
     trace = folder / "trace.tsv"
     trace.write_text("".join(f"{server.clock - 1000}\told{i}\ta{i}\n" for i in range(users)))
     run("import", trace, "--to", f"127.0.0.1:{server.port}", "--test-clock", server.clock)
-    before = settle(server)["rounds"]
-    settle(server)
+    before = archive_all(server)["rounds"]
+    archive_all(server)
     assert before >= 1
     burn(server)
     again = restored(url, folder, server.clock)
@@ -467,7 +471,7 @@ def test_loaded_users_outlive_a_kill(make, make_server, url, folder):
         c.command("RING", "FLUSH")
     run("export", folder / "users.unseen", "--data", source.data)
     server = make(hash_seed=seed)
-    settle(server)
+    archive_all(server)
     run("load", folder / "users.unseen", "--to", f"127.0.0.1:{server.port}")
     with held(server) as c:
         server.advance(EVERY)
@@ -476,7 +480,7 @@ def test_loaded_users_outlive_a_kill(make, make_server, url, folder):
         until(lambda: parts(folder) == 3, server.log)
         server.kill()
     server.start()
-    settle(server)
+    archive_all(server)
     burn(server)
     again = restored(url, folder, server.clock)
     try:
@@ -499,9 +503,9 @@ def test_a_loaded_user(make, url, folder):
     target.mkdir()
     server = Server(target, archive_url=url, archive_rate="0", hash_seed=seed)
     try:
-        settle(server)
+        archive_all(server)
         run("load", folder / "users.unseen", "--to", f"127.0.0.1:{server.port}")
-        assert settle(server)["users"] == 1
+        assert archive_all(server)["users"] == 1
         burn(server)
         again = restored(url, folder, server.clock)
         try:
@@ -519,7 +523,7 @@ def test_restored_and_archived_again(make, url, folder):
     with server.client() as c:
         c.command("PLAYED", "u1", "a")
         c.command("PLAYED", "u2", "a")
-    old = settle(server)["node"]
+    old = archive_all(server)["node"]
     server.advance(1000)
     burn(server)
     target = folder / "second"
@@ -530,7 +534,7 @@ def test_restored_and_archived_again(make, url, folder):
         with second.client() as c:
             c.command("FORGET", "u2")
             c.command("PLAYED", "u1", "b")
-        new = settle(second)["node"]
+        new = archive_all(second)["node"]
         assert new != old
         burn(second)
     finally:
@@ -555,11 +559,11 @@ def test_restored_and_archived_again(make, url, folder):
 def test_a_damaged_object(make, url, folder):
     """It is named; nothing serves what was restored in part; once it is there again, the restore goes on."""
     server = make()
-    settle(server)
+    archive_all(server)
     for item in "abc":
         with server.client() as c:
             c.command("PLAYED", "u", item)
-        settle(server)
+        archive_all(server)
     burn(server)
     last = objects(folder, "seg")[-1]
     whole = last.read_bytes()
@@ -597,21 +601,20 @@ def unpacked(path):
 def test_old_objects_go(make, url, folder):
     """A moment of the last `keep` can always be had; a forgotten user is nowhere after keep, rounds and a day."""
     server = make(archive_keep="2h", archive_rounds="1h")
-    settle(server)
+    archive_all(server)
     with server.client() as c:
         c.command("PLAYED", "somebody-in-particular", "a")
         c.command("PLAYED", "u", "a")
-    settle(server)
+    archive_all(server)
     with server.client() as c:
         c.command("FORGET", "somebody-in-particular")
     forgotten = server.clock
-    settle(server)
+    archive_all(server)
     assert any(b"somebody-in-particular" in unpacked(path) for path in objects(folder, "seg"))
     for hour in range(28):
         server.advance(HOUR)
-        settle(server)
-    with server.client() as c:
-        until(lambda: fields(c)["removed"] > 0, server.log)
+        archive_all(server)
+    assert look(server)["removed"] > 0, server.log()
     left = objects(folder, "seg") + objects(folder, "base")
     assert server.clock > forgotten + 27 * HOUR
     assert not any(b"somebody-in-particular" in unpacked(path) for path in left)
@@ -630,15 +633,14 @@ def test_forget_now(make, url, folder):
     server = make()
     with server.client() as c:
         c.command("PLAYED", "somebody", "a")
-    settle(server)
+    archive_all(server)
     with server.client() as c:
         c.command("PLAYED", "somebody", "b")
         c.command("FORGET", "somebody")  # both are not archived yet
     run("archive", "--forget-now", "--data", server.data)
-    with server.client() as c:
-        until(lambda: fields(c)["rounds"] == 2 and fields(c)["round"] == 0, server.log)
-        until(lambda: fields(c)["removed"] > 0, server.log)
-    settle(server)
+    now = look(server)
+    assert now["rounds"] == 2 and now["round"] == 0 and now["removed"] > 0, (now, server.log())
+    archive_all(server)
     left = objects(folder, "seg") + objects(folder, "base")
     assert not any(b"somebody" in unpacked(path) for path in left)
     assert json.loads(run("archive", "--status", "--json", "--data", server.data).stdout)["rounds"] == 2
@@ -649,16 +651,15 @@ def test_forget_now_outlives_a_kill(make, url, folder):
     server = make()
     with server.client() as c:
         c.command("PLAYED", "somebody", "a")
-    settle(server)
+    archive_all(server)
     with held(server) as c:
         c.command("FORGET", "somebody")
         run("archive", "--forget-now", "--data", server.data)
         until(lambda: fields(c)["round"] != 0 and parts(folder) >= 3, server.log)
         server.kill()
     server.start()
-    with server.client() as c:
-        until(lambda: fields(c)["removed"] > 0, server.log)
-    settle(server)
+    assert look(server)["removed"] > 0, server.log()
+    archive_all(server)
     left = objects(folder, "seg") + objects(folder, "base")
     assert not any(b"somebody" in unpacked(path) for path in left)
 
@@ -666,7 +667,7 @@ def test_forget_now_outlives_a_kill(make, url, folder):
 def test_forget_now_while_a_round_is_under_way(make, url, folder):
     """That one began too early: another begins at once."""
     server = make()
-    settle(server)
+    archive_all(server)
     with held(server) as c:
         run("archive", "--forget-now", "--data", server.data)
         until(lambda: parts(folder) == 3, server.log)
@@ -680,13 +681,13 @@ def test_forget_now_leaves_what_can_be_restored(make, url, folder):
     server = make()
     with server.client() as c:
         c.command("PLAYED", "u", "a")
-    settle(server)
+    archive_all(server)
     with held(server) as c:
         run("archive", "--forget-now", "--data", server.data)
         until(lambda: fields(c)["round"] != 0 and parts(folder) >= 3, server.log)
         c.command("PLAYED", "u", "b")
-    with server.client() as c:
-        until(lambda: fields(c)["round"] == 0 and fields(c)["removed"] > 0, server.log)
+    now = look(server)
+    assert now["round"] == 0 and now["removed"] > 0, (now, server.log())
     burn(server)
     again = restored(url, folder, server.clock)
     try:
@@ -697,7 +698,7 @@ def test_forget_now_leaves_what_can_be_restored(make, url, folder):
 
 def test_shown(make, url):
     server = make(http="127.0.0.1:0")
-    settle(server)
+    archive_all(server)
     with server.client() as c:
         info = c.command("INFO", "archive").decode()
     assert "archive_state:in step" in info and "archive_restorable:1" in info
@@ -733,15 +734,15 @@ def test_not_a_primary(make, folder, make_server, url):
     replica = Server(target, clock=primary.clock, replica_of=f"127.0.0.1:{primary.port}", archive_url=url,
                      archive_rate="0")
     try:
+        assert look(replica)["state"] == "off", replica.log()
         with replica.client() as c:
-            until(lambda: fields(c)["state"] == "off", replica.log)
             assert not objects(folder, "seg") and not objects(folder, "base")
             primary.stop()
             c.command("REPLICA", "PROMOTE", "FORCE")
-        settle(replica)
+        archive_all(replica)
         with replica.client() as c:
             c.command("PLAYED", "u", "b")
-        settle(replica)
+        archive_all(replica)
     finally:
         replica.stop()
     again = restored(url, folder, primary.clock + 10 * HOUR)

@@ -4,8 +4,8 @@ import shutil
 import pytest
 
 from bucket import KEY, REGION, SECRET, bucket
-from conftest import Server, run, until
-from test_archive import EVERY, fields, seen, settle
+from conftest import Server, run
+from test_archive import EVERY, archive_all, look, seen
 
 URL = "s3://bucket/some/prefix"
 
@@ -50,15 +50,15 @@ def test_a_bucket(make_server, options, folder, place):
     with server.client() as c:
         c.command("PLAYED", "u", "a")
     for item in "bcdefghijk":  # more objects than a page of the list
-        settle(server)
+        archive_all(server)
         with server.client() as c:
             c.command("PLAYED", "u", item)
-    settle(server)
+    archive_all(server)
     assert all(name.startswith("some/prefix/") for name in place.objects)
     server.restart()
     with server.client() as c:
         c.command("PLAYED", "u", "l")
-    settle(server)
+    archive_all(server)
     assert run("archive", "--verify", "--from", URL, *words(options)).returncode == 0
     burn(server)
     again = restored(options, folder, server.clock)
@@ -72,18 +72,19 @@ def test_a_bucket(make_server, options, folder, place):
 def test_faults(make_server, options, folder, place, what):
     """Nothing is passed that is not there, and what is there twice is there once."""
     server = make_server(**options)
-    settle(server)
+    archive_all(server)
     place.fault(what, times=2)
     with server.client() as c:
         c.command("PLAYED", "u", "a")
         server.advance(EVERY)
-        until(lambda: fields(c)["errors"] == 1, server.log)
-        assert fields(c)["state"] == "waiting"
-        assert ("clock" in fields(c)["cause"]) == (what == "skewed")
+        now = look(server)
+        assert now["errors"] == 1 and now["state"] == "waiting", (now, server.log())
+        assert ("clock" in now["cause"]) == (what == "skewed")
         server.advance(1000)  # the first delay; libcurl itself tries once more where an old connection has ended
-        until(lambda: fields(c)["errors"] == 2 or fields(c)["waiting"] == 0, server.log)
+        now = look(server)
+        assert now["errors"] == 2 or now["waiting"] == 0, (now, server.log())
         server.advance(2000)
-    settle(server)
+    archive_all(server)
     burn(server)
     again = restored(options, folder, server.clock)
     try:
@@ -95,20 +96,20 @@ def test_faults(make_server, options, folder, place, what):
 def test_a_list_that_comes_late(make_server, options, folder, place):
     """A start doesn't see what was written last: it writes under other names, and nothing is overwritten."""
     server = make_server(**options)
-    settle(server)
+    archive_all(server)
     place.late = True
     with server.client() as c:
         c.command("PLAYED", "u", "a")
-    settle(server)
+    archive_all(server)
     written = dict(place.objects)
     server.restart()
     with server.client() as c:
         c.command("PLAYED", "u", "b")
     place.late = False
     server.advance(EVERY)
-    with server.client() as c:
-        until(lambda: fields(c)["waiting"] == 0 and fields(c)["state"] != "waiting", server.log)
-    settle(server)
+    now = look(server)
+    assert now["waiting"] == 0 and now["state"] != "waiting", (now, server.log())
+    archive_all(server)
     place.hidden.clear()
     assert all(place.objects.get(name, body) == body for name, body in written.items())
     burn(server)
@@ -123,9 +124,10 @@ def test_wrong_keys(make_server, options, folder):
     (folder / "keys").write_text(f"aws_access_key_id = {KEY}\naws_secret_access_key = wrong\n")
     server = make_server(**options)
     with server.client() as c:
-        until(lambda: fields(c)["state"] == "waiting", server.log)
-        assert "SignatureDoesNotMatch" in fields(c)["cause"]
+        now = look(server)
+        assert now["state"] == "waiting" and "SignatureDoesNotMatch" in now["cause"], (now, server.log())
         (folder / "keys").write_text(f"aws_access_key_id = {KEY}\n")
         server.advance(EVERY)
-        until(lambda: "no keys for the bucket" in fields(c)["cause"] or fields(c)["errors"] > 1, server.log)
+        now = look(server)
+        assert "no keys for the bucket" in now["cause"] or now["errors"] > 1, (now, server.log())
         assert c.command("PLAYED", "u", "a") == 1

@@ -6,7 +6,7 @@ import pytest
 
 from bucket import bucket
 from conftest import HOUR, Server, run, until
-from test_archive import EVERY, burn, fields, make, objects, restore, seen, settle, unpacked, url  # noqa: F401
+from test_archive import EVERY, archive_all, burn, fields, make, objects, restore, seen, unpacked, url  # noqa: F401
 from test_archive_bucket import URL, bucket_options, words
 
 
@@ -73,12 +73,12 @@ def test_right_wrong_and_no_key(make, url, folder, key, other):  # noqa: F811
     server = make(archive_key_file=str(key))
     with server.client() as c:
         c.command("PLAYED", "somebody-in-particular", *"ab")
-    settle(server)
+    archive_all(server)
     with server.client() as c:
         c.command("PLAYED", "somebody-in-particular", "c")
-    assert settle(server)["rounds"] == 1
+    assert archive_all(server)["rounds"] == 1
     server.restart()  # with the same key no other round is needed
-    assert settle(server)["rounds"] == 0
+    assert archive_all(server)["rounds"] == 0
     written = objects(folder, "seg") + objects(folder, "base")
     assert not any(b"somebody" in path.read_bytes() for path in written)
     with pytest.raises(AssertionError):  # behind the head there is no frame of zstd
@@ -103,7 +103,7 @@ def test_a_bucket(make_server, folder, key, other):
         server = make_server(**options, archive_key_file=str(key))
         with server.client() as c:
             c.command("PLAYED", "somebody-in-particular", "a")
-        settle(server)
+        archive_all(server)
         assert not any(b"somebody" in body for body in place.objects.values())
         burn(server)
         assert "another key" in refused(URL, folder, server.clock, *words(options), *with_keys(other))
@@ -114,11 +114,11 @@ def test_a_bucket(make_server, folder, key, other):
 def test_objects_that_change_places(make, url, folder, key):  # noqa: F811
     """Each is whole, and says so, but lies under another's name."""
     server = make(archive_key_file=str(key))
-    settle(server)
+    archive_all(server)
     for item in "ab":
         with server.client() as c:
             c.command("PLAYED", "u", item)
-        settle(server)
+        archive_all(server)
     burn(server)
     first, second = objects(folder, "seg")[-2:]
     contents = first.read_bytes(), second.read_bytes()
@@ -137,14 +137,14 @@ def test_a_key_that_is_put_in_later(make, url, folder, key):  # noqa: F811
     with server.client() as c:
         c.command("PLAYED", "u", "plain")
         c.command("PLAYED", "gone", "a")
-    settle(server)
+    archive_all(server)
     before = server.clock
     server.advance(1000)
     change_keys(server, key)
     with server.client() as c:
         c.command("PLAYED", "u", "hidden")
         c.command("FORGET", "gone")
-    assert settle(server)["rounds"] == 1
+    assert archive_all(server)["rounds"] == 1
     server.advance(1000)
     burn(server)
     both = with_keys(key, "none")
@@ -170,7 +170,7 @@ def test_a_key_that_is_changed_and_changed_back(make, url, folder, key, other): 
         change_keys(server, now)
         with server.client() as c:
             c.command("PLAYED", "u", f"i{n}")
-        settle(server)
+        archive_all(server)
         server.advance(HOUR // 60)
     burn(server)
     with Restored(url, folder, server.clock, *with_keys(key)) as again:
@@ -184,7 +184,7 @@ def test_a_changed_key_before_its_round_has_ended(make, url, folder, key, other)
     server = make(archive_key_file=str(key))
     with server.client() as c:
         c.command("PLAYED", "u", "a")
-    settle(server)
+    archive_all(server)
     server.options["archive_rate"] = "1"  # so the round waits behind its first part
     change_keys(server, other)
     with server.client() as c:
