@@ -218,10 +218,10 @@ static void archive_main(void *arg)
         int rc = a->begun ? 0 : archive_begin(a, &err);
         rc = rc < 0 ? rc : work(a, &next_us, &err);
         if (rc < 0 && !task_stops(&a->task)) {
-            begin_waiting(a, &err);
             a->delay_ms = backoff_next(a->delay_ms, FIRST_DELAY_MS, LAST_DELAY_MS);
-            next_us = clock_mono_us() + a->delay_ms * 1000;
+            next_us = clock_mono_us() + a->delay_ms * 1000; /* before it is told: a test may then advance the clock */
             a->tick_us = next_us;
+            begin_waiting(a, &err);
         } else if (rc == 0) {
             end_waiting(a);
         }

@@ -212,7 +212,7 @@ int archive_begin(struct archive *a, struct err *err)
     a->store->node->get(a->store, &a->self);
     uint64_t place = hash_id(0, slice_str(a->cfg->archive_url));
     bool known = marked(a, ARCHIVE_PLACE) == place; /* then a folder that is missing is one that is not mounted */
-    const struct depot_order order = {a->cfg->archive_url, a->cfg, &a->keys, !known, stops, a};
+    const struct depot_order order = {a->cfg->archive_url, a->cfg, &a->keys, true, !known, stops, a};
     if (a->depot == NULL && (rc = depot_open(&order, &a->depot, err)) < 0) {
         return rc;
     }

@@ -19,6 +19,9 @@ enum { DEPOT_NAME_MAX = 160 };
 /* Returns 0 to go on; what else it returns ends the list, and is returned. */
 typedef int depot_each(void *arg, const char *name, uint64_t bytes, struct err *err);
 
+/* SUSPENDED: what was kept before that stays, and nothing else is. */
+enum depot_versions { DEPOT_VERSIONS_NONE, DEPOT_VERSIONS_SUSPENDED, DEPOT_VERSIONS_KEPT };
+
 struct depot_ops {
     /* Returns 0 once it is durable. The same bytes under that name already: 0, too; others: ERR_INVALID. */
     int (*put)(struct depot *d, const char *name, struct slice bytes, struct err *err);
@@ -30,6 +33,8 @@ struct depot_ops {
     int (*remove)(struct depot *d, const char *name, struct err *err);
     /* Of a writer that was killed: what is no object below that folder, and never will be one. */
     void (*tidy)(struct depot *d, const char *folder);
+    /* Whether what was removed is kept as an older version: enum depot_versions; or it can't be asked. */
+    int (*versions)(struct depot *d, struct err *err);
     void (*close)(struct depot *d);
 };
 
@@ -45,8 +50,9 @@ struct depot_order {
     const char *url;
     const struct config *cfg;       /* of s3: endpoint, region, path_style, keys_file */
     const struct cipher_keys *keys; /* outlive the depot; NULL: none */
-    bool make;                      /* of file: one that isn't there is made, if the folder above it is there */
-    bool (*stops)(void *arg);       /* NULL, or whether what is under way is to be given up */
+    bool writes; /* of file: only where a file in its root says that it was written to, unless it is made */
+    bool make;   /* of file: one that isn't there is made, with that file, if the folder above it is there */
+    bool (*stops)(void *arg); /* NULL, or whether what is under way is to be given up */
     void *arg;
 };
 

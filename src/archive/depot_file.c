@@ -18,6 +18,7 @@
 enum { DEPTH_MAX = 4, READ_BYTES = 1024 * 1024 };
 
 static const char part[] = ".part-";
+static const char mark[] = ".unseen-archive"; /* in the root of each depot that was written to */
 
 struct file_depot {
     struct depot depot;
@@ -41,6 +42,33 @@ static int path_of(const struct file_depot *f, const char *name, char out[PATH_M
     return snprintf(out, PATH_MAX, "%s/%s", f->root, name) < PATH_MAX
                ? 0
                : err_set(err, ERR_INVALID, "the path %s/%s is too long", f->root, name);
+}
+
+/* A mount point without its mount is a folder, too, but has no mark. */
+static int look_for_mark(const struct file_depot *f, struct err *err)
+{
+    char path[PATH_MAX];
+    int rc = path_of(f, mark, path, err);
+    if (rc == 0 && access(path, F_OK) < 0) {
+        rc = errno != ENOENT ? failed(err, "find", path)
+                             : err_set(err, ERR_NOTFOUND,
+                                       "%s is not what was archived to before, which has the file %s: it is not "
+                                       "mounted, or was emptied; to begin there all the same, make that file",
+                                       f->root, mark);
+    }
+    return rc;
+}
+
+static int make_mark(const struct file_depot *f, struct err *err)
+{
+    char path[PATH_MAX];
+    int rc = path_of(f, mark, path, err);
+    int fd = rc < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+    if (fd < 0) {
+        return rc < 0 ? rc : failed(err, "make", path);
+    }
+    close(fd);
+    return folder_sync_name(path, err);
 }
 
 /* The folders of an object, below the root, each durable before anything is put into it. */
@@ -117,11 +145,12 @@ static int compare(struct depot *d, const char *name, const char *path, struct s
     return rc < 0 ? rc : folder_sync_name(path, err);
 }
 
-static int file_put(struct depot *d, const char *name, struct slice bytes, struct err *err)
+static int put(struct depot *d, const char *name, struct slice bytes, struct err *err)
 {
     struct file_depot *f = file_depot(d);
     char path[PATH_MAX], temporary[PATH_MAX];
-    int rc = make_folders(f, name, err);
+    int rc = look_for_mark(f, err);
+    rc = rc < 0 ? rc : make_folders(f, name, err);
     if (rc < 0 || (rc = path_of(f, name, path, err)) < 0) {
         return rc;
     }
@@ -151,6 +180,13 @@ static int file_put(struct depot *d, const char *name, struct slice bytes, struc
     }
     unlink(temporary);
     return rc;
+}
+
+/* What was unmounted meanwhile has not got it. */
+static int file_put(struct depot *d, const char *name, struct slice bytes, struct err *err)
+{
+    int rc = put(d, name, bytes, err);
+    return rc < 0 ? rc : look_for_mark(file_depot(d), err);
 }
 
 /* --- lists --- */
@@ -242,12 +278,19 @@ static void file_tidy(struct depot *d, const char *folder)
     }
 }
 
+static int file_versions(struct depot *d, struct err *err)
+{
+    (void)d, (void)err;
+    return DEPOT_VERSIONS_NONE;
+}
+
 static void file_close(struct depot *d)
 {
     free(d);
 }
 
-static const struct depot_ops file_ops = {file_put, file_get, file_list, file_remove, file_tidy, file_close};
+static const struct depot_ops file_ops = {file_put,  file_get,      file_list, file_remove,
+                                          file_tidy, file_versions, file_close};
 
 int depot_file_open(const struct depot_order *order, struct depot **d, struct err *err)
 {
@@ -272,6 +315,9 @@ int depot_file_open(const struct depot_order *order, struct depot **d, struct er
         rc = failed(err, "find the folder", f->root);
     } else if (rc == 0 && !S_ISDIR(st.st_mode)) {
         rc = err_set(err, ERR_INVALID, "%s is no folder", f->root);
+    }
+    if (rc == 0 && order->writes) {
+        rc = order->make ? make_mark(f, err) : look_for_mark(f, err);
     }
     if (rc < 0) {
         free(f);

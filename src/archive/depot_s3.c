@@ -313,6 +313,21 @@ static void s3_tidy(struct depot *d, const char *folder)
     (void)d, (void)folder; /* what was cut off is no object */
 }
 
+static int s3_versions(struct depot *d, struct err *err)
+{
+    char status[32];
+    struct buf xml = {0};
+    struct request r = {.method = "GET", .query = "versioning=", .reply = &xml};
+    int rc = call(s3_depot(d), &r, err);
+    if (rc == 0 && between(buf_slice(&xml), "Status", status, sizeof status)) {
+        rc = strcmp(status, "Enabled") == 0     ? DEPOT_VERSIONS_KEPT
+             : strcmp(status, "Suspended") == 0 ? DEPOT_VERSIONS_SUSPENDED
+                                                : DEPOT_VERSIONS_NONE;
+    }
+    buf_free(&xml);
+    return rc;
+}
+
 static void s3_close(struct depot *d)
 {
     struct s3_depot *s = s3_depot(d);
@@ -321,7 +336,7 @@ static void s3_close(struct depot *d)
     free(s);
 }
 
-static const struct depot_ops s3_ops = {s3_put, s3_get, s3_list, s3_remove, s3_tidy, s3_close};
+static const struct depot_ops s3_ops = {s3_put, s3_get, s3_list, s3_remove, s3_tidy, s3_versions, s3_close};
 
 /* --- where it is, and who asks --- */
 

@@ -86,6 +86,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "DELETE":
             bucket.objects.pop(name, None)
             return self.answer(204)
+        if bucket.refuses and query == bucket.refuses:
+            return self.refuse(403, "AccessDenied")
+        if query == "versioning=":
+            status = f"<Status>{bucket.versions}</Status>" if bucket.versions else ""
+            return self.answer(200, f"<VersioningConfiguration>{status}</VersioningConfiguration>".encode())
         return self.list(bucket, query) if not name else self.get(bucket, name)
 
     def get(self, bucket, name):
@@ -115,7 +120,7 @@ class Bucket:
     def __init__(self):
         self.lock = threading.Lock()
         self.objects, self.hidden, self.requests, self.faults = {}, set(), [], []
-        self.page, self.late = 7, False
+        self.page, self.late, self.versions, self.refuses = 7, False, "", ""
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.bucket = self

@@ -411,6 +411,42 @@ def test_a_folder_that_is_gone(make, url, folder):
         again.stop()
 
 
+@contextlib.contextmanager
+def unmounted(folder):
+    """The mount point is there, and empty."""
+    (folder / "archive").rename(folder / "away")
+    (folder / "archive").mkdir()
+    yield
+    assert not list((folder / "archive").iterdir())
+    (folder / "archive").rmdir()
+    (folder / "away").rename(folder / "archive")
+
+
+def test_a_mount_point_without_its_mount(make, url, folder):
+    """Nothing is written into it, neither while the server runs nor after a start. Once the right one is back, it goes
+    on."""
+    server = make()
+    settle(server)
+    for again in (False, True):
+        if again:
+            server.stop()
+        with unmounted(folder):
+            if again:
+                server.start()
+            with server.client() as c:
+                c.command("PLAYED", "u", f"i{again}")
+                server.advance(EVERY)
+                until(lambda: "is not mounted" in fields(c)["cause"], server.log)
+        server.advance(EVERY)
+        settle(server)
+    burn(server)
+    made = restored(url, folder, server.clock)
+    try:
+        assert seen(made, "u", "iFalse", "iTrue") == [1, 1]
+    finally:
+        made.stop()
+
+
 def test_lost(make, url, folder):
     """The folder is away until more was recorded than feed_max keeps: it waits, recording goes on, and afterwards all
     users are brought in anew."""

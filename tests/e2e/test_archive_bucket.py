@@ -1,4 +1,5 @@
 """An archive in a bucket, whose server loses answers, refuses, tears connections, is full, and lists late."""
+import json
 import shutil
 
 import pytest
@@ -131,3 +132,23 @@ def test_wrong_keys(make_server, options, folder):
         now = look(server)
         assert "no keys for the bucket" in now["cause"] or now["errors"] > 1, (now, server.log())
         assert c.command("PLAYED", "u", "a") == 1
+
+
+@pytest.mark.parametrize("status, word, says", [
+    ("", "none", ""), ("Enabled", "kept", "the bucket keeps versions"), ("Suspended", "suspended", "kept versions once"),
+    (None, "unknown", "is not known: the bucket bucket at 127.0.0.1")])
+def test_versions(make_server, options, place, status, word, says):
+    """What is deleted stays there, which --verify says; it asks for a right that the server needs not have."""
+    server = make_server(**options)
+    archive_all(server)
+    place.versions = status
+    asked = ["archive", "--verify", "--from", URL, *words(options)]
+
+    def verify(*args):
+        if status is None:
+            place.refuses = "versioning="
+        return run(*asked, *args)
+
+    assert json.loads(verify("--json").stdout)["versions"] == word
+    printed = verify().stdout.decode()
+    assert says in printed and ("version" in printed) == bool(says)

@@ -474,8 +474,9 @@ static void test_a_folder(void **state)
     snprintf(url, sizeof url, "file://%s/archive", folder);
     order.make = false;
     assert_int_equal(depot_open(&order, &d, &err), ERR_NOTFOUND);
-    order.make = true;
+    order.writes = order.make = true;
     assert_int_equal(depot_open(&order, &d, &err), 0);
+    order.make = false;
     assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), 0);
     assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), 0); /* whose answer was lost */
     assert_int_equal(d->ops->put(d, "a/b/c", slice_str("other"), &err), ERR_INVALID);
@@ -490,6 +491,16 @@ static void test_a_folder(void **state)
     assert_int_equal(d->ops->list(d, "none/", count, &bytes, &err), 0);
     assert_int_equal(d->ops->remove(d, "a/b/c", &err), 0);
     assert_int_equal(d->ops->remove(d, "a/b/c", &err), 0);
+    /* What is not mounted: the folder is there, its mark is not. */
+    struct depot *other = NULL;
+    char gone[96];
+    snprintf(gone, sizeof gone, "%s/.unseen-archive", url + 7);
+    assert_int_equal(unlink(gone), 0);
+    assert_int_equal(d->ops->put(d, "a/b/c", slice_str("bytes"), &err), ERR_NOTFOUND);
+    assert_int_equal(depot_open(&order, &other, &err), ERR_NOTFOUND);
+    order.writes = false; /* who reads needs none, as of a copy */
+    assert_int_equal(depot_open(&order, &other, &err), 0);
+    depot_close(other);
     depot_close(d);
     buf_free(&out);
     assert_int_equal(rmdir(url + 7), 0); /* the folders of the object went along */

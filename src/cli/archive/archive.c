@@ -218,6 +218,29 @@ static void verify_all(struct verifying *v)
     }
 }
 
+/* What that means for what is deleted, also of forgotten users. Not a problem of the archive itself. */
+static void tell_versions(struct depot *d, struct json *json)
+{
+    struct err err = {0};
+    int rc = d->ops->versions(d, &err);
+    const char *word = rc == DEPOT_VERSIONS_KEPT        ? "kept"
+                       : rc == DEPOT_VERSIONS_SUSPENDED ? "suspended"
+                       : rc == DEPOT_VERSIONS_NONE      ? "none"
+                                                        : "unknown";
+    if (json != NULL) {
+        json_text(json, "versions", word);
+    } else if (rc == DEPOT_VERSIONS_KEPT) {
+        printf("the bucket keeps versions: what is deleted stays in it, also of forgotten users; switch them off, and "
+               "delete the old ones\n");
+    } else if (rc == DEPOT_VERSIONS_SUSPENDED) {
+        printf(
+            "the bucket kept versions once: what was deleted then may be in it still, also of forgotten users; delete "
+            "the old ones\n");
+    } else if (rc < 0) {
+        printf("whether the bucket keeps versions, and so what is deleted, is not known: %s\n", err.text);
+    }
+}
+
 static int verify(const struct config *cfg, const char *from, bool json, struct err *err)
 {
     struct json j = {.out = stdout};
@@ -237,8 +260,10 @@ static int verify(const struct config *cfg, const char *from, bool json, struct 
             json_close(&j, ']');
             json_number(&j, "objects", (int64_t)v.objects);
             json_number(&j, "bytes", (int64_t)v.read);
+            tell_versions(v.depot, &j);
             json_close(&j, '}');
         } else {
+            tell_versions(v.depot, NULL);
             printf("%s object%s, %s: %" PRIu64 " problem%s\n", count_text(v.objects, a), plural(v.objects),
                    size_text(v.read, b), v.problems, plural(v.problems));
         }
