@@ -19,6 +19,7 @@ subcommand_pages = \
 	man/unseen-migrate.1 \
 	man/unseen-months.1 \
 	man/unseen-ping.1 \
+	man/unseen-policy.1 \
 	man/unseen-pool.1 \
 	man/unseen-promote.1 \
 	man/unseen-rados.1 \

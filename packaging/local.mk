@@ -64,6 +64,7 @@ dist_docs_DATA = \
 	docs/page.png \
 	docs/performance.md \
 	docs/pilot.md \
+	docs/policies.md \
 	docs/rados.md \
 	docs/registries.md \
 	docs/replicas.md \

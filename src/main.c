@@ -17,6 +17,7 @@ static const struct cli_command commands[] = {
     {"kafka", cli_kafka, "show how far the reading from Kafka is"},
     {"user", cli_user, "show what is remembered of a user"},
     {"why", cli_why, "say why an item is hidden from a user"},
+    {"policy", cli_policy, "show what hides a candidate, and what each policy hid"},
     {"months", cli_months, "list the stored months"},
     {"check", cli_check, "read the data folder through and list what is damaged"},
     {"clock", cli_clock, "show what is believed of the clock, or accept it"},

@@ -36,6 +36,7 @@ int cli_load(int argc, char **argv);
 int cli_pool(int argc, char **argv);
 int cli_promote(int argc, char **argv);
 int cli_ping(int argc, char **argv);
+int cli_policy(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
 int cli_size(int argc, char **argv);
 int cli_demo(int argc, char **argv);

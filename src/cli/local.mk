@@ -44,6 +44,7 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
+	src/cli/inspect/policy.c \
 	src/cli/inspect/size.c \
 	src/cli/rados/pool_advice.c \
 	src/cli/rados/pool_facts.c \

@@ -19,7 +19,9 @@
 
 #define MAIN_SECTION "unseen"
 
-enum { NAME_TEXT = 80 };
+static const char policy_section[] = "policy "; /* and its name */
+
+enum { NAME_TEXT = 96 };
 
 struct load {
     FILE *file;
@@ -32,7 +34,10 @@ struct load {
     bool pending; /* the line should have given a name and a value, and has not yet */
     int read_errno;
     int set_in[CONFIG_OPTIONS_MAX]; /* line in which each option was set */
-    struct config properties;       /* holds just the properties that the file has set */
+    struct policy *policy;          /* whose section it is; NULL: another one */
+    struct policy refused;
+    char policy_set[NAME_TEXT]; /* which of its lines were given: " plays" */
+    struct config properties;   /* holds just the properties that the file has set */
     config_problem_fn *each;
     void *arg;
     struct err first;
@@ -88,14 +93,14 @@ static bool is_section(struct slice name)
     return found;
 }
 
-/* "[unseen], [kafka] and [legacy]" */
+/* "[unseen], [kafka], [legacy] and [policy NAME]" */
 static const char *list_sections(char out[NAME_TEXT])
 {
     size_t len = (size_t)snprintf(out, NAME_TEXT, "[" MAIN_SECTION "]");
     for (size_t i = 0; config_sections[i] != NULL && len < NAME_TEXT; i++) {
-        const char *between = config_sections[i + 1] == NULL ? " and" : ",";
-        len += (size_t)snprintf(out + len, NAME_TEXT - len, "%s [%s]", between, config_sections[i]);
+        len += (size_t)snprintf(out + len, NAME_TEXT - len, ", [%s]", config_sections[i]);
     }
+    snprintf(out + len, len < NAME_TEXT ? NAME_TEXT - len : 0, " and [policy NAME]");
     return out;
 }
 
@@ -107,15 +112,27 @@ static bool check_section(struct load *l, const char *line)
         problem(l, ERR_INVALID, "expected ] at the end of the section's name");
         return false;
     }
-    if (!is_section(slice_of(section.data + 1, section.len - 1))) {
-        struct err err;
+    struct err err = {0};
+    const struct slice name = slice_of(section.data + 1, section.len - 1);
+    const size_t word = sizeof policy_section - 1;
+    l->policy = NULL;
+    if (name.len > word && memcmp(name.data, policy_section, word) == 0) {
+        const struct slice its = slice_of(name.data + word, name.len - word);
+        if (policy_add(&l->cfg.policies, its, &l->policy, &err) < 0) {
+            l->refused = policy_plain; /* its lines are read all the same */
+            l->policy = &l->refused;
+        }
+        l->policy_set[0] = '\0';
+    } else if (!is_section(name)) {
         char all[NAME_TEXT];
         err_set(&err, ERR_NOTFOUND, "there is no section %s, only %s", log_quote(slice_of(line, len + 1)),
                 list_sections(all));
+    }
+    l->section = err.code == 0 || l->policy != NULL ? l->number : l->section;
+    if (err.code < 0) {
         problem(l, err.code, err.text);
         return false;
     }
-    l->section = l->number;
     return true;
 }
 
@@ -225,16 +242,43 @@ static int set(struct load *l, const char *name, const struct config_option *opt
     return code;
 }
 
+static int take_of_policy(struct load *l, const char *given, const char *value, struct err *err)
+{
+    char word[sizeof l->policy_set], section[POLICY_NAME + sizeof policy_section];
+    int code = policy_set(l->policy, given, value, err);
+    const char *right = code == ERR_NOTFOUND ? right_section(given) : NULL;
+    if (right != NULL && strcmp(right, MAIN_SECTION) == 0) { /* as of a line that was appended to the file */
+        snprintf(section, sizeof section, "%s%s", policy_section, l->policy->name);
+        return misplaced(l, given, right, section, err);
+    }
+    if (code < 0) {
+        return code;
+    }
+    snprintf(word, sizeof word, " %s", given);
+    if (strstr(l->policy_set, word) != NULL) {
+        return err_set(err, ERR_INVALID, "%s is given twice in [policy %s]", given, l->policy->name);
+    }
+    const size_t len = strlen(l->policy_set);
+    snprintf(l->policy_set + len, sizeof l->policy_set - len, "%s", word);
+    return 0;
+}
+
 static int take(void *arg, const char *section, const char *given, const char *value)
 {
     struct load *l = arg;
     char whole[NAME_TEXT];
     l->pending = false;
+    struct err err = {0};
+    if (l->policy != NULL) {
+        if (take_of_policy(l, given, value != NULL ? value : "", &err) < 0) {
+            problem(l, err.code, err.text);
+        }
+        return 1;
+    }
     const char *name = whole_name(section, given, whole);
     const struct config_option *option = config_find(name);
     bool property = option == NULL && strcmp(section, CONFIG_KAFKA) == 0 && strchr(name, '.') != NULL;
     const char *right = option != NULL || property ? NULL : right_section(given);
-    struct err err = {0};
     if (right != NULL) {
         misplaced(l, given, right, section, &err);
     } else if (option == NULL && !property) {
@@ -474,5 +518,6 @@ int config_validate(const struct config *cfg, struct err *err)
     code = code < 0 ? code : config_validate_replica(cfg, err);
     code = code < 0 ? code : config_validate_front(cfg, err);
     code = code < 0 ? code : config_validate_archive(cfg, err);
+    code = code < 0 ? code : policies_validate(&cfg->policies, cfg->window, err);
     return code < 0 ? code : validate_legacy(cfg, err);
 }

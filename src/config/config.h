@@ -22,6 +22,7 @@
 #include "base/calendar.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "config/policy.h"
 
 enum {
     CONFIG_TEXT = 320,       /* room for one value, of an address with a name of 253 bytes, tls:// and port */
@@ -206,6 +207,8 @@ struct config {
     int64_t front_users_rate;       /* a second, that are brought in or compared; 0: no limit */
     int64_t front_max_age_ms;       /* of answers of serve --front-only; 0: no limit */
 
+    struct policies policies; /* the sections [policy NAME], of the file alone; change live */
+
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 
     _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
@@ -353,8 +356,8 @@ static inline const struct config *config_now(const struct config *started)
 /* Takes the CHANGE_LIVE options that `read` has otherwise, all at once or, when the result would not be valid, none:
  * an error of config_validate(). each() is told of every option that differs: of CHANGE_LIVE ones how they were and
  * are; of the others, which need a restart, what was configured at the start (`started` itself may have been fitted to
- * the machine since) and what was read. Secrets come as CONFIG_MASK. One thread. Returns how many live options
- * changed. */
+ * the machine since) and what was read. Secrets come as CONFIG_MASK. Policies count as one option, of which it isn't
+ * told. One thread. Returns how many live options changed. */
 typedef void config_change_fn(void *arg, const struct config_option *option, const char *before, const char *after);
 int config_change(struct config *started, const struct config *configured, const struct config *read,
                   config_change_fn *each, void *arg, struct err *err);
@@ -387,6 +390,10 @@ static inline bool config_in_sweep_window(const struct config *cfg, int64_t now_
 {
     return calendar_is_between(now_ms, (int)cfg->sweep_from, (int)cfg->sweep_to);
 }
+
+/* "10min": a time as options have it, whatever their range. False: it is none. */
+bool config_read_duration(const char *text, int64_t *ms);
+void config_print_duration(int64_t ms, char *out, size_t out_size);
 
 /* The option's value as it would be written in the file; a secret that is set is CONFIG_MASK. */
 void config_text(const struct config *cfg, const struct config_option *option, char *out, size_t out_size);

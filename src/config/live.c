@@ -76,6 +76,10 @@ int config_change(struct config *started, const struct config *configured, const
             n++;
         }
     }
+    if (!policies_same(&now->policies, &read->policies)) {
+        next->policies = read->policies;
+        n++;
+    }
     /* `read` is valid as a whole, but this holds old values of what needs a restart. */
     int result = config_validate(next, err);
     if (result < 0) {

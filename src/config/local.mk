@@ -22,6 +22,8 @@ libunseen_a_SOURCES += \
 	src/config/options_registry.inc \
 	src/config/options_replica.inc \
 	src/config/passwords.c \
+	src/config/policy.c \
+	src/config/policy.h \
 	src/config/registry.c \
 	src/config/registry.h \
 	src/config/replica.c \

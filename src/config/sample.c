@@ -61,5 +61,12 @@ int config_write_sample(FILE *out)
         fprintf(out, "#%s =%s%s\n", option->name + (section[0] != '\0' ? strlen(section) + 1 : 0),
                 option->default_text[0] != '\0' ? " " : "", option->default_text);
     }
+    fputs("\n"
+          "# A section [policy NAME] says what hides a candidate from the questions that name it, [policy default]\n"
+          "# from those that name none. docs/policies.md tells more. SIGHUP replaces all of them.\n"
+          "#     [policy feed]\n"
+          "#     plays = 3                    full months of plays that hide; window (the default); off\n"
+          "#     item = 1 in 10min, 3 in 7d   hidden while it was sent so often within so long; 1 (the default); off\n",
+          out);
     return fflush(out) != 0 || ferror(out) ? ERR_IO : 0;
 }

@@ -146,27 +146,44 @@ static int set_int(int64_t *out, const struct config_option *option, const char 
     return set_number(out, option, text, sign > text ? -value : value, err);
 }
 
+/* Above every range where it is too large. */
+static bool read_units(const char *text, const struct unit *units, int64_t *value)
+{
+    const char *rest = read_digits(text, value);
+    if (rest == NULL) {
+        return false;
+    }
+    rest += strspn(rest, " \t");
+    if (*value == 0 && *rest == '\0') {
+        return true;
+    }
+    for (const struct unit *unit = units; unit->name != NULL; unit++) {
+        if (strcasecmp(rest, unit->name) == 0) {
+            if (__builtin_mul_overflow(*value, unit->size, value)) {
+                *value = INT64_MAX;
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+bool config_read_duration(const char *text, int64_t *ms)
+{
+    return read_units(text, duration_units, ms);
+}
+
+void config_print_duration(int64_t ms, char *out, size_t out_size)
+{
+    print_units(ms, duration_units, out, out_size);
+}
+
 static int set_units(int64_t *out, const struct config_option *option, const char *text, const struct unit *units,
                      const char *what, struct err *err)
 {
     int64_t value;
-    const char *rest = read_digits(text, &value);
-    if (rest == NULL) {
-        return bad(option, text, ERR_INVALID, what, err);
-    }
-    rest += strspn(rest, " \t");
-    if (value == 0 && *rest == '\0') {
-        return set_number(out, option, text, 0, err);
-    }
-    for (const struct unit *unit = units; unit->name != NULL; unit++) {
-        if (strcasecmp(rest, unit->name) == 0) {
-            if (__builtin_mul_overflow(value, unit->size, &value)) {
-                value = INT64_MAX;
-            }
-            return set_number(out, option, text, value, err);
-        }
-    }
-    return bad(option, text, ERR_INVALID, what, err);
+    return read_units(text, units, &value) ? set_number(out, option, text, value, err)
+                                           : bad(option, text, ERR_INVALID, what, err);
 }
 
 static int set_rate(double *out, const struct config_option *option, const char *text, struct err *err)

@@ -48,9 +48,10 @@ static int end_sieve(struct asker *a, const struct store_view *view, struct quer
 
 /* --- where is it seen? --- */
 
-/* The months of a large user that have the item. */
+/* A large user's months that hide; which have the item of QUERY_WHY. */
 struct why {
     struct sieve *sieve;
+    const struct exposure *exposure;
     int n;
     int months[PLACES_MAX];
 };
@@ -63,6 +64,7 @@ static void why_see(void *arg, const struct filter_part *part, uint32_t before, 
 static void why_month(void *arg, int month, bool good)
 {
     struct why *why = arg;
+    good = good && exposure_has_month(why->exposure, month);
     if (sieve_month(why->sieve, good) > 0 && why->n < PLACES_MAX) {
         why->months[why->n++] = month;
     }
@@ -87,6 +89,8 @@ const char *place_name(const struct place *place, char month[MONTH_TEXT])
         return "staged";
     case PLACE_DELIVERED:
         return "delivered";
+    case PLACE_ITEM:
+        return "item";
     case PLACE_LEGACY:
         return "legacy";
     case PLACE_MONTH:
@@ -182,11 +186,31 @@ static void set_elsewhere(struct asker *a, const struct store_view *view, struct
     }
 }
 
+/* all: before the policy took away what doesn't hide. */
+static void tell_until(const struct store_view *all, struct query *q)
+{
+    const struct exposure *e = &q->exposure;
+    for (size_t i = 0; i < q->n_places && !policy_is_plain(e->policy); i++) {
+        struct place *p = &q->places[i];
+        if (p->kind == PLACE_DELIVERED) {
+            p->kind = PLACE_ITEM;
+            exposure_hides_item(e, all->deliveries, all->n_deliveries, q->hashes[0], &p->until_ms);
+        } else {
+            p->until_ms = exposure_month_ends(e, p->month);
+        }
+    }
+}
+
 /* why: of a large user, whom the sieve has seen; NULL: the view has the filters. */
-static int answer(struct asker *a, const struct store_view *view, const struct why *why, struct query *q,
+static int answer(struct asker *a, const struct store_view *all, const struct why *why, struct query *q,
                   struct err *err)
 {
-    int rc = 0;
+    struct store_view hides;
+    const struct store_view *view = q->kind == QUERY_HISTORY ? all : &hides;
+    int rc = exposure_view(&q->exposure, all, &a->exposure, &hides);
+    if (rc < 0) {
+        return err_set(err, rc, "out of memory for a policy");
+    }
     q->damaged = view->damaged_months > 0;
     switch (q->kind) {
     case QUERY_FILTER:
@@ -194,9 +218,14 @@ static int answer(struct asker *a, const struct store_view *view, const struct w
         break;
     case QUERY_WHY:
         find_places(view, why, q);
+        tell_until(all, q);
         break;
     case QUERY_HISTORY:
         rc = tell_history(a, view, q, err);
+        break;
+    case QUERY_EXPOSURE:
+        rc = exposure_tell(&q->exposure, all, &a->exposure, q->hashes, q->n, q->exposed);
+        rc = rc < 0 ? err_set(err, rc, "out of memory for %zu items", q->n) : 0;
         break;
     }
     if (rc == 0 && q->elsewhere != NULL) {
@@ -210,10 +239,10 @@ int answer_from_view(struct asker *a, const struct store_view *view, struct quer
     return answer(a, view, NULL, q, err);
 }
 
-static void sift_month(void *sieve, int month, bool good)
+static void sift_month(void *arg, int month, bool good)
 {
-    (void)month;
-    sieve_month(sieve, good);
+    struct why *why = arg;
+    sieve_month(why->sieve, good && exposure_has_month(why->exposure, month));
 }
 
 static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
@@ -229,15 +258,16 @@ static void pass_month(void *arg, int month, bool good)
 
 int answer_large(struct asker *a, struct asker_load *l, struct query *q, struct err *err)
 {
-    struct why why = {.sieve = a->sieve};
+    struct why why = {.sieve = a->sieve, .exposure = &q->exposure};
     const struct store_scan scans[] = {
-        [QUERY_FILTER] = {sieve_see, sift_month, a->sieve},
+        [QUERY_FILTER] = {why_see, sift_month, &why},
         [QUERY_WHY] = {why_see, why_month, &why},
         [QUERY_HISTORY] = {see_nothing, pass_month, NULL},
+        [QUERY_EXPOSURE] = {see_nothing, pass_month, NULL},
     };
     const struct store_load *load = &l->load;
     struct store_view view;
-    if (q->kind != QUERY_HISTORY && sieve_begin(a->sieve, q->hashes, q->n) < 0) {
+    if (scans[q->kind].arg != NULL && sieve_begin(a->sieve, q->hashes, q->n) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for a question about %zu items", q->n);
     }
     int rc =

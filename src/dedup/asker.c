@@ -126,6 +126,7 @@ void asker_close(struct asker *a)
     pthread_cond_destroy(&a->came);
     pthread_mutex_destroy(&a->lock);
     view_probe_free(&a->view);
+    exposure_memory_free(&a->exposure);
     sieve_free(a->sieve);
     free(a->spare);
     free(a->kept);

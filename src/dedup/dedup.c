@@ -7,6 +7,7 @@
 #include "dedup/dedup.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 
 #include "base/calendar.h"
@@ -104,6 +105,16 @@ int dedup_first_month(const struct dedup *d)
     int64_t later, earlier;
     d->store->ops->now(d->store, &later, &earlier);
     return month_of_ms(earlier) - (int)config_now(d->cfg)->window;
+}
+
+void dedup_exposure(const struct dedup *d, const struct policy *p, struct exposure *out)
+{
+    *out = (struct exposure){.policy = p, .months = (int)config_now(d->cfg)->window};
+    d->store->ops->now(d->store, &out->later_ms, &out->earlier_ms);
+    if (p != NULL && p->plays != POLICY_PLAYS_WINDOW) {
+        out->months = p->plays == POLICY_PLAYS_OFF ? 0 : (int)p->plays;
+    }
+    out->first_month = p != NULL && p->plays == POLICY_PLAYS_OFF ? INT_MAX : month_of_ms(out->earlier_ms) - out->months;
 }
 
 /* "12.5 days", "3 ms": how far a time lies outside. A double, because the difference may not fit 64 bits. */

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/slice.h"
 #include "config/config.h"
+#include "dedup/exposure.h"
 #include "store/admin.h"
 #include "store/store.h"
 
@@ -23,6 +24,7 @@ enum {
     ID_MAX = HASH_ID_MAX, /* bytes of a user or item id */
     ITEMS_MAX = 65536,    /* items of one command */
     EXCLUDE_MAX = 1000,   /* items that a question leaves out */
+    EXPOSURE_MAX = 1000,  /* items that EXPOSURE asks about */
     DELIVER_MAX = 100,    /* items that a question may record as delivered */
 };
 
@@ -85,17 +87,22 @@ bool dedup_past_retention(const struct dedup *d, int64_t at_ms);
 /* Oldest month that a question looks at, by the guarded clock. */
 int dedup_first_month(const struct dedup *d);
 
+/* What a policy, or NULL, means of a question that begins now. */
+void dedup_exposure(const struct dedup *d, const struct policy *p, struct exposure *out);
+
 /* Fills in forget, whose ids are copied into memory of dedup_forget_size() bytes, aligned to 8; done and owner are the
  * caller's. No items: all of the user. */
 size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n);
 void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
                   const struct slice *items, size_t n);
 
-enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH, PLACE_LEGACY };
+/* PLACE_ITEM: by a cap of a policy, which says so instead of PLACE_DELIVERED. */
+enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_ITEM, PLACE_MONTH, PLACE_LEGACY };
 struct place {
     enum place_kind kind;
-    int month;    /* PLACE_MONTH, and PLACE_STAGED: the play's */
-    double error; /* PLACE_MONTH: the chance that the hit is an error; else 0 */
+    int month;        /* PLACE_MONTH, and PLACE_STAGED: the play's */
+    double error;     /* PLACE_MONTH: the chance that the hit is an error; else 0 */
+    int64_t until_ms; /* of a policy's: when it hides no more; 0: that can't be said */
 };
 enum { PLACES_MAX = 256 };
 enum { PLACE_TEXT = 16 };
@@ -121,16 +128,18 @@ struct history {
 
 /* A question about a user, and its answer in the caller's memory. */
 enum query_kind {
-    QUERY_FILTER,  /* which candidates has the user not seen? */
-    QUERY_WHY,     /* where is the one item seen? */
-    QUERY_HISTORY, /* what is remembered of the user? */
+    QUERY_FILTER,   /* which candidates has the user not seen? */
+    QUERY_WHY,      /* where is the one item seen? */
+    QUERY_HISTORY,  /* what is remembered of the user? */
+    QUERY_EXPOSURE, /* how often was each item sent, and when? */
 };
 struct query {
     enum query_kind kind;
     struct slice user;
     const uint64_t *hashes; /* hash_id() of each candidate, or of the item */
     size_t n;
-    int first_month; /* of the window; 0: dedup_first_month() */
+    int first_month;          /* of the window; 0: dedup_first_month() */
+    struct exposure exposure; /* what of the user hides; all zero: everything */
 
     /* QUERY_FILTER: bit i of unseen (most significant first, (n + 7) / 8 bytes) is set when candidate i is unseen;
      * error is the chance that one which the user never had is hidden. */
@@ -156,6 +165,8 @@ struct query {
 
     struct history *history; /* QUERY_HISTORY; known is false for a user never heard of */
     bool known;
+
+    struct exposed *exposed; /* QUERY_EXPOSURE: room for n */
 
     uint8_t *elsewhere; /* NULL, or also an answer: what another system may be asked about. The unseen candidates, or
                          * the item of QUERY_WHY, less those that were un-seen here one by one (FORGET user item). */

@@ -6,6 +6,8 @@ libunseen_a_SOURCES += \
 	src/dedup/courier.h \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
+	src/dedup/exposure.c \
+	src/dedup/exposure.h \
 	src/dedup/pool.c \
 	src/dedup/pool.h \
 	src/dedup/pool_line.c \

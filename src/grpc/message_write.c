@@ -100,6 +100,7 @@ static void write_why(const struct request *rq, struct buf *out)
         size_t place = wire_begin(out, 2);
         wire_put_bytes(out, 1, slice_str(place_name(&rq->places[i], month)));
         wire_put_double(out, 2, rq->places[i].error);
+        wire_put_number(out, 3, (uint64_t)rq->places[i].until_ms);
         wire_end(out, place);
     }
 }
@@ -128,6 +129,16 @@ static void write_history(const struct history *h, struct buf *out)
     wire_put_double(out, 4, h->error);
 }
 
+static void write_exposure(const struct request *rq, struct buf *out)
+{
+    for (size_t i = 0; i < rq->n; i++) {
+        size_t item = wire_begin(out, 1);
+        wire_put_number(out, 1, rq->exposed[i].times);
+        wire_put_number(out, 2, rq->exposed[i].times > 0 ? (uint64_t)rq->exposed[i].age_ms / 1000 : 0);
+        wire_end(out, item);
+    }
+}
+
 void message_write(const struct message *m, struct buf *out)
 {
     switch (m->asked.rq.kind) {
@@ -136,6 +147,9 @@ void message_write(const struct message *m, struct buf *out)
         break;
     case REQUEST_WHY:
         write_why(&m->asked.rq, out);
+        break;
+    case REQUEST_EXPOSURE:
+        write_exposure(&m->asked.rq, out);
         break;
     case REQUEST_HISTORY:
         write_history(m->asked.rq.history, out);
@@ -215,7 +229,7 @@ void message_write_refused(uint64_t tag, int code, const char *text, struct buf 
 }
 
 enum {
-    PLACE_MOST = WIRE_HEAD_MAX + WIRE_HEAD_MAX + PLACE_TEXT + WIRE_DOUBLE,
+    PLACE_MOST = WIRE_HEAD_MAX + WIRE_HEAD_MAX + PLACE_TEXT + WIRE_DOUBLE + WIRE_NUMBER_MAX,
     HISTORY_MOST = 48 * 1024, /* of some 500 months */
     LEAST = 64,               /* the numbers of any reply */
 };
@@ -230,6 +244,8 @@ size_t message_reply_max(const struct message *m)
                                                    : items_max(m));
     case REQUEST_WHY:
         return LEAST + PLACES_MAX * PLACE_MOST;
+    case REQUEST_EXPOSURE:
+        return LEAST + rq->n * (WIRE_HEAD_MAX + 2 * WIRE_NUMBER_MAX);
     case REQUEST_HISTORY:
         return LEAST + HISTORY_MOST;
     default:

@@ -129,8 +129,13 @@ static void tell_why(struct http_request *rq, const struct request *asked)
     json_t *places = json_array();
     for (size_t i = 0; i < asked->n_places; i++) {
         char month[MONTH_TEXT];
-        json_append(&places, json_pack("{s:s, s:f}", "place", place_name(&asked->places[i], month), "error",
-                                       asked->places[i].error));
+        json_t *place =
+            json_pack("{s:s, s:f}", "place", place_name(&asked->places[i], month), "error", asked->places[i].error);
+        if (!policy_is_plain(asked->policy)) {
+            const int64_t until_ms = asked->places[i].until_ms;
+            json_object_set_new(place, "until", until_ms > 0 ? json_integer((json_int_t)until_ms) : json_null());
+        }
+        json_append(&places, place);
     }
     json_write(&rq->out, json_pack("{s:o, s:o, s:b, s:o}", "user", json_from_id(asked->user), "item",
                                    json_from_id(asked->items[0]), "seen", asked->n_places > 0, "places", places));
@@ -140,6 +145,24 @@ enum http_outcome post_why(struct http_request *rq)
 {
     struct asked asked = {.rq = {.kind = REQUEST_WHY, .items = &asked.item, .n = 1}};
     return json_read(rq, OF_WHY, &asked) ? http_submit(rq, &asked.rq, OP_WHY, tell_why) : HTTP_DONE;
+}
+
+static void tell_exposure(struct http_request *rq, const struct request *asked)
+{
+    json_t *items = json_array();
+    for (size_t i = 0; i < asked->n; i++) {
+        const struct exposed *item = &asked->exposed[i];
+        json_append(&items, item->times == 0 ? json_null()
+                                             : json_pack("{s:i, s:I}", "count", (int)item->times, "seconds",
+                                                         (json_int_t)(item->age_ms / 1000)));
+    }
+    json_write(&rq->out, json_pack("{s:o}", "exposure", items));
+}
+
+enum http_outcome post_exposure(struct http_request *rq)
+{
+    struct asked asked = {.rq = {.kind = REQUEST_EXPOSURE}};
+    return json_read(rq, OF_EXPOSURE, &asked) ? http_submit(rq, &asked.rq, OP_EXPOSURE, tell_exposure) : HTTP_DONE;
 }
 
 static json_t *tell_month(const struct history_month *m)

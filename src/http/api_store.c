@@ -1,4 +1,4 @@
-/* GET /v1/ring, /v1/months: how the store is. */
+/* GET /v1/ring, /v1/months: how the store is; /v1/policies: what hides. */
 #include <jansson.h>
 
 #include "http/handlers.h"
@@ -59,5 +59,25 @@ enum http_outcome get_months(struct http_request *rq)
         json_append(&list, month);
     }
     json_write(&rq->out, json_pack("{s:o}", "months", list));
+    return HTTP_DONE;
+}
+
+enum http_outcome get_policies(struct http_request *rq)
+{
+    const struct policies *all = &config_now(rq->dedup->cfg)->policies;
+    const int64_t now_ms = dedup_stamp(rq->dedup);
+    json_t *list = json_array();
+    for (size_t i = 0; i < all->n; i++) {
+        struct policy_count c;
+        char plays[POLICY_TEXT], item[POLICY_TEXT];
+        policy_plays_text(&all->list[i], plays);
+        policy_item_text(&all->list[i], item);
+        policy_meter_look(&rq->pool->service->policies, &all->list[i], now_ms, &c);
+        json_append(&list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "policy", all->list[i].name, "plays", plays,
+                                     "item", item, "questions", (json_int_t)c.questions, "candidates",
+                                     (json_int_t)c.candidates, "hidden", (json_int_t)c.hidden, "hidden_today",
+                                     (json_int_t)c.hidden_today));
+    }
+    json_write(&rq->out, json_pack("{s:o}", "policies", list));
     return HTTP_DONE;
 }

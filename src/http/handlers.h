@@ -29,6 +29,7 @@ enum http_outcome post_unseen(struct http_request *rq);
 enum http_outcome post_hashes(struct http_request *rq);
 enum http_outcome get_seed(struct http_request *rq);
 enum http_outcome post_why(struct http_request *rq);
+enum http_outcome post_exposure(struct http_request *rq);
 enum http_outcome get_user(struct http_request *rq);
 
 /* api_batch.c */
@@ -44,6 +45,7 @@ enum http_outcome delete_pool(struct http_request *rq);
 /* api_store.c */
 enum http_outcome get_ring(struct http_request *rq);
 enum http_outcome get_months(struct http_request *rq);
+enum http_outcome get_policies(struct http_request *rq);
 
 /* api_timeline.c */
 enum http_outcome get_timeline(struct http_request *rq);

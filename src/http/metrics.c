@@ -303,6 +303,31 @@ static void add_months(struct buf *out, const struct metrics *m)
     }
 }
 
+static void add_policies(struct buf *out, const struct metrics *m)
+{
+    static const struct {
+        const char *name, *type, *help;
+        size_t offset;
+    } rows[] = {
+        {"unseen_policy_questions_total", "counter", "Questions by this policy.",
+         offsetof(struct policy_count, questions)},
+        {"unseen_policy_candidates_total", "counter", "Candidates that they asked about.",
+         offsetof(struct policy_count, candidates)},
+        {"unseen_policy_hidden_total", "counter", "Candidates of these that were hidden.",
+         offsetof(struct policy_count, hidden)},
+        {"unseen_policy_hidden_today", "gauge", "The same since 0:00 UTC.",
+         offsetof(struct policy_count, hidden_today)},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        head(out, rows[k].name, rows[k].type, rows[k].help);
+        for (size_t i = 0; i < m->n_policies; i++) {
+            const struct policy_count *c = &m->policies[i];
+            buf_addf(out, "%s{policy=\"%s\"} %" PRIu64 "\n", rows[k].name, c->name,
+                     *(const uint64_t *)(const void *)((const char *)c + rows[k].offset));
+        }
+    }
+}
+
 static void add_feed(struct buf *out, const struct metrics *m)
 {
     static const struct {
@@ -424,6 +449,7 @@ static void add_store(struct buf *out, const struct metrics *m)
         add_ring(out, m);
     }
     add_months(out, m);
+    add_policies(out, m);
 }
 
 void metrics_write(struct buf *out, const struct metrics *m)

@@ -86,6 +86,8 @@ struct metrics {
     struct pools *pools;
     struct store_month_info months[METRICS_MONTHS];
     int n_months;
+    struct policy_count policies[POLICIES_MAX];
+    size_t n_policies;
 };
 
 /* A failed allocation shows in out->failed. */

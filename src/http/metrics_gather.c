@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -116,6 +117,17 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
  * read, or they are left out. */
 enum { PARTITION_LINE = KAFKA_TOPIC_MAX + 112, PARTITION_LINES = 6 };
 
+static void gather_policies(struct metrics *m, const struct http_request *rq)
+{
+    const struct policies *all = &config_now(rq->dedup->cfg)->policies;
+    const int64_t now_ms = dedup_stamp(rq->dedup);
+    for (size_t i = 0; i < all->n; i++) {
+        struct policy_count *c = &m->policies[m->n_policies++];
+        policy_meter_look(&rq->pool->service->policies, &all->list[i], now_ms, c);
+        memcpy(c->name, all->list[i].name, sizeof c->name);
+    }
+}
+
 static void gather_kafka(struct metrics *m, const struct http_request *rq)
 {
     struct kafka *kafka = rq->dedup->kafka;
@@ -153,6 +165,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->sessions = rq->dedup->sessions;
     m->pools = rq->dedup->pools;
     gather_kafka(m, rq);
+    gather_policies(m, rq);
     m->n_months = store->admin != NULL ? asker_months(rq->asker, m->months, METRICS_MONTHS, err) : 0;
     return m->n_months < 0 ? m->n_months : 0;
 }

@@ -20,6 +20,7 @@ const struct http_route http_routes[] = {
     {"GET", "/v1/seed", get_seed, ROLE_ADMIN, 0},
     {"POST", "/v1/unseen:batch", post_unseen_batch, ROLE_REQUEST, 0},
     {"POST", "/v1/why", post_why, ROLE_REQUEST, 0},
+    {"POST", "/v1/exposure", post_exposure, ROLE_REQUEST, 0},
     {"POST", "/v1/block", post_block, ROLE_REQUEST, 0},
     {"POST", "/v1/unblock", post_unblock, ROLE_REQUEST, 0},
     {"GET", "/v1/users/{}", get_user, ROLE_REQUEST, 0},
@@ -31,6 +32,7 @@ const struct http_route http_routes[] = {
     {"DELETE", "/v1/pools/{}", delete_pool, ROLE_REQUEST, 0},
     {"GET", "/v1/ring", get_ring, ROLE_WATCH, 0},
     {"GET", "/v1/months", get_months, ROLE_WATCH, 0},
+    {"GET", "/v1/policies", get_policies, ROLE_WATCH, 0},
     {"OPTIONS", "*", options_all, ROLE_ANYBODY, HTTP_NO_STORE | HTTP_ANY_HOST},
     {NULL, NULL, NULL, 0, 0},
 };

@@ -1,6 +1,7 @@
 #include "legacy/asking.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +45,11 @@ static void set_times(struct asking *a)
     legacy_times_now(live, later, earlier, &a->plays, &a->deliveries);
     int64_t window = month_start_ms(month_of_ms(earlier) - (int)live->window);
     a->plays.oldest_ms = a->plays.oldest_ms > window ? a->plays.oldest_ms : window;
+    const struct exposure *e = a->question->exposure;
+    if (e != NULL && e->first_month != INT_MAX) {
+        const int64_t first = month_start_ms(e->first_month);
+        a->plays.oldest_ms = a->plays.oldest_ms > first ? a->plays.oldest_ms : first;
+    }
 }
 
 void asking_again(struct asking *a, enum asking_part part)
@@ -132,7 +138,8 @@ static void take_score(struct asking *a, const struct redisReply *reply)
     struct slice score;
     int64_t at_ms;
     char why[LEGACY_WHY];
-    if (redis_text(reply, &score) && legacy_time_parse(&a->plays, score, &at_ms, why) == LEGACY_TIME_GOOD) {
+    const bool hides = q->exposure == NULL || q->exposure->first_month != INT_MAX;
+    if (hides && redis_text(reply, &score) && legacy_time_parse(&a->plays, score, &at_ms, why) == LEGACY_TIME_GOOD) {
         q->seen[a->at / 8] |= (uint8_t)(0x80 >> a->at % 8);
     }
     a->at = next_asked(q, a->at + 1);
@@ -162,10 +169,11 @@ static void take_delivered(struct asking *a, const struct redisReply *reply)
     struct read_through_question *q = a->question;
     for (size_t i = 0; q != NULL && i + 1 < redis_count(reply) && q->n_delivered < READ_THROUGH_DELIVERED; i += 2) {
         struct slice member, score;
-        int64_t at_ms;
+        int64_t at_ms, until_ms;
         char why[LEGACY_WHY];
         if (redis_text(redis_item(reply, i), &member) && redis_text(redis_item(reply, i + 1), &score) &&
-            legacy_time_parse(&a->deliveries, score, &at_ms, why) == LEGACY_TIME_GOOD) {
+            legacy_time_parse(&a->deliveries, score, &at_ms, why) == LEGACY_TIME_GOOD &&
+            (q->exposure == NULL || exposure_hides(q->exposure, &at_ms, 1, &until_ms))) {
             q->delivered[q->n_delivered++] = hash_id(a->dedup->seed, member);
         }
     }

@@ -17,7 +17,8 @@
  * asked about (struct query, elsewhere).
  *
  * As the migration would, it passes over plays older than legacy_months, retention or the window, and over scores that
- * are no time. Of deliveries the newest 100 there count (fewer with a smaller delivered_max), beside those made here.
+ * are no time. Of deliveries the newest 100 there count (fewer with a smaller delivered_max), beside those made here. A
+ * policy hides by the one time that an item has there, which is not added to those that it has here.
  */
 #ifndef UNSEEN_LEGACY_READ_THROUGH_H
 #define UNSEEN_LEGACY_READ_THROUGH_H
@@ -87,6 +88,7 @@ enum { READ_THROUGH_DELIVERED = 100 };
 struct read_through_question {
     void (*done)(struct read_through_question *q); /* from the loop */
     size_t n;
+    const struct exposure *exposure;            /* what hides; NULL: everything. Read until done() */
     const uint8_t *asked;                       /* which of the n candidates; most significant bit first */
     uint8_t *seen;                              /* the same, all 0: those that were played there */
     uint64_t delivered[READ_THROUGH_DELIVERED]; /* hashes */

@@ -1,4 +1,4 @@
-/* WHY, HISTORY, MONTHS, DBSIZE: what is remembered, for people. */
+/* WHY, EXPOSURE, HISTORY, MONTHS, DBSIZE: what is remembered, for people. */
 #include "base/calendar.h"
 #include "resp/command.h"
 #include "store/admin.h"
@@ -6,9 +6,34 @@
 
 enum { MONTHS_MAX = 512 };
 
+/* What each hides until then; null: as long as it is remembered. */
+static void write_places(struct writer *w, const struct request *rq)
+{
+    write_array(w, rq->n_places);
+    for (size_t i = 0; i < rq->n_places; i++) {
+        const struct place *p = &rq->places[i];
+        char month[MONTH_TEXT];
+        write_map(w, 3);
+        write_str(w, "place");
+        write_str(w, place_name(p, month));
+        write_str(w, "error");
+        write_double(w, p->error);
+        write_str(w, "until");
+        if (p->until_ms > 0) {
+            write_int(w, p->until_ms);
+        } else {
+            write_null(w);
+        }
+    }
+}
+
 void write_why(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     (void)s;
+    if (rq->policy_name.data != NULL) {
+        write_places(w, rq);
+        return;
+    }
     bool map = w->proto >= 3;
     map ? write_map(w, rq->n_places) : write_array(w, rq->n_places);
     for (size_t i = 0; i < rq->n_places; i++) {
@@ -17,6 +42,22 @@ void write_why(const struct resp_client *s, struct writer *w, const struct reque
         if (map) {
             write_double(w, rq->places[i].error);
         }
+    }
+}
+
+void write_exposure(const struct resp_client *s, struct writer *w, const struct request *rq)
+{
+    (void)s;
+    write_array(w, rq->n);
+    for (size_t i = 0; i < rq->n; i++) {
+        const struct exposed *item = &rq->exposed[i];
+        if (item->times == 0) {
+            write_null(w);
+            continue;
+        }
+        write_array(w, 2);
+        write_int(w, item->times);
+        write_int(w, item->age_ms / 1000);
     }
 }
 

@@ -86,6 +86,7 @@ command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_getkeys
 command_fn cmd_request;            /* cmd_request.c */
 command_fn cmd_filter;             /* cmd_ask.c */
 command_fn cmd_dbsize, cmd_months; /* cmd_explain.c */
+command_fn cmd_policies;           /* cmd_policies.c */
 command_fn cmd_ring, cmd_ring_flush, cmd_debug_advance, cmd_debug_jump, cmd_debug_settle,
     cmd_debug_stall;                                              /* cmd_admin.c */
 command_fn cmd_config_get;                                        /* cmd_config.c */
@@ -115,9 +116,9 @@ command_fn cmd_role;                    /* cmd_role.c */
 command_fn cmd_seed;                    /* cmd_seed.c */
 
 /* What write the outcomes of requests. */
-write_fn write_question, write_seen; /* cmd_ask.c */
-write_fn write_why, write_history;   /* cmd_explain.c */
-write_fn write_pool;                 /* cmd_pool.c */
+write_fn write_question, write_seen;               /* cmd_ask.c */
+write_fn write_why, write_history, write_exposure; /* cmd_explain.c */
+write_fn write_pool;                               /* cmd_pool.c */
 
 /* The release of Redis whose commands these are, as far as they are: clients decide by it what they send. */
 #define REDIS_VERSION "7.0.0"

@@ -21,6 +21,7 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_login.c \
 	src/resp/cmd_memory.c \
 	src/resp/cmd_mirror.c \
+	src/resp/cmd_policies.c \
 	src/resp/cmd_pool.c \
 	src/resp/cmd_replica.c \
 	src/resp/cmd_replica_ask.c \

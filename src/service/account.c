@@ -73,10 +73,11 @@ bool account_sees_users(const struct account *account)
 unsigned account_roles_for(const struct request *rq)
 {
     static const unsigned roles[REQUEST_KINDS] = {
-        [REQUEST_QUESTION] = ROLE_ASK,  [REQUEST_WHY] = ROLE_ASK,         [REQUEST_HISTORY] = ROLE_ASK,
-        [REQUEST_PLAY] = ROLE_RECORD,   [REQUEST_DELIVERY] = ROLE_RECORD, [REQUEST_FORGET] = ROLE_FORGET,
-        [REQUEST_BLOCK] = ROLE_ASK,     [REQUEST_UNBLOCK] = ROLE_ASK,     [REQUEST_POOL_SET] = ROLE_LOAD,
-        [REQUEST_POOL_ADD] = ROLE_LOAD, [REQUEST_POOL_DROP] = ROLE_LOAD,  [REQUEST_POOL_RENAME] = ROLE_LOAD,
+        [REQUEST_EXPOSURE] = ROLE_ASK,     [REQUEST_QUESTION] = ROLE_ASK,  [REQUEST_WHY] = ROLE_ASK,
+        [REQUEST_HISTORY] = ROLE_ASK,      [REQUEST_PLAY] = ROLE_RECORD,   [REQUEST_DELIVERY] = ROLE_RECORD,
+        [REQUEST_FORGET] = ROLE_FORGET,    [REQUEST_BLOCK] = ROLE_ASK,     [REQUEST_UNBLOCK] = ROLE_ASK,
+        [REQUEST_POOL_SET] = ROLE_LOAD,    [REQUEST_POOL_ADD] = ROLE_LOAD, [REQUEST_POOL_DROP] = ROLE_LOAD,
+        [REQUEST_POOL_RENAME] = ROLE_LOAD,
     };
     return roles[rq->kind] | (rq->deliver ? (unsigned)ROLE_RECORD : 0);
 }

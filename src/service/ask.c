@@ -17,7 +17,7 @@
 #include "service/sending.h"
 
 _Static_assert((int)REQUEST_QUESTION == QUERY_FILTER && (int)REQUEST_WHY == QUERY_WHY &&
-                   (int)REQUEST_HISTORY == QUERY_HISTORY,
+                   (int)REQUEST_HISTORY == QUERY_HISTORY && (int)REQUEST_EXPOSURE == QUERY_EXPOSURE,
                "kinds of questions");
 
 /* --- late --- */
@@ -190,11 +190,19 @@ static size_t named_items(const struct request *rq, bool wants)
     return rq->line != NULL && wants ? rq->n : 0;
 }
 
+/* Of what an answer is besides bits. */
+static size_t places_size(const struct request *rq)
+{
+    return rq->kind == REQUEST_WHY        ? (1 + PLACES_MAX) * sizeof(struct place)
+           : rq->kind == REQUEST_EXPOSURE ? rq->n * sizeof(struct exposed)
+                                          : 0;
+}
+
 /* With what it delivers, which is recorded without asking again. */
 static size_t question_size(const struct service_loop *l, const struct request *rq, bool wants)
 {
     size_t bitmaps = l->tier != NULL ? 5 : 3;
-    size_t places = rq->kind == REQUEST_WHY ? (1 + PLACES_MAX) * sizeof(struct place) : 0;
+    size_t places = places_size(rq);
     return sizeof(struct question) + ASKER_LOAD_BYTES + places +
            (copied_hashes(rq) + rq->n_exclude) * sizeof(uint64_t) + named_items(rq, wants) * sizeof(struct slice) +
            bitmaps * bitmap_size(rq->n) + rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
@@ -213,6 +221,15 @@ static const uint64_t *hashes_of(const struct service_loop *l, const struct requ
     return rq->known != NULL ? rq->known : l->hashes;
 }
 
+static struct exposure exposure_of(const struct service_loop *l, const struct request *rq)
+{
+    struct exposure e = {0};
+    if (!policy_is_plain(rq->policy) || rq->kind == REQUEST_EXPOSURE) {
+        dedup_exposure(l->dedup, rq->policy, &e);
+    }
+    return e;
+}
+
 /* For one that is not answered at once. NULL: *state says why. */
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
@@ -223,7 +240,7 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     }
     size_t bits = bitmap_size(rq->n);
     struct place *places = (struct place *)(q + 1);
-    struct slice *items = (struct slice *)(places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
+    struct slice *items = (struct slice *)(void *)((char *)places + places_size(rq));
     uint64_t *hashes = (uint64_t *)(items + named_items(rq, wants));
     uint64_t *excluded = hashes + copied_hashes(rq);
     uint8_t *unseen = (uint8_t *)(excluded + rq->n_exclude);
@@ -240,9 +257,11 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .hashes = hashes,
                               .n = rq->n,
                               .first_month = rq->first_month,
+                              .exposure = exposure_of(l, rq),
                               .unseen = unseen,
                               .places = places + 1,
                               .history = &q->history,
+                              .exposed = (struct exposed *)places,
                               .elsewhere = wants ? unseen + bits : NULL};
     memcpy(user, rq->user.data, rq->user.len);
     if (rq->n_exclude > 0) {
@@ -278,7 +297,8 @@ static bool ask_through(struct service_loop *l, struct question *q, const struct
     }
     q->wants = false;
     q->late.rq.deadline_us = 0;
-    q->read_through = (struct read_through_question){.done = on_through, .n = n, .asked = asked, .seen = q->seen};
+    q->read_through = (struct read_through_question){
+        .done = on_through, .exposure = &q->query.exposure, .n = n, .asked = asked, .seen = q->seen};
     items = q->items != NULL ? q->items : items;
     q->was_through = read_through_ask(l->read_through, &q->read_through, q->query.user, items);
     return q->was_through;
@@ -311,10 +331,23 @@ static void count(struct service_loop *l, const struct request *rq, const struct
     meter_count(m, COUNT_UNSEEN, rq->n_unseen);
     meter_count(m, COUNT_FALSE_HITS, dedup_false_hits(a->error, rq->n));
     meter_count(m, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(l->dedup, a->error));
+    if (!policy_is_plain(rq->policy)) {
+        policy_meter_note(&l->worker->pool->service->policies, &config_now(l->dedup->cfg)->policies, rq->policy,
+                          dedup_stamp(l->dedup), rq->n, rq->n - rq->n_unseen);
+    }
+}
+
+static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
+{
+    size_t i = 0;
+    while (i < n && hashes[i] != hash) {
+        i++;
+    }
+    return i < n;
 }
 
 /* Takes the first of what is unseen, and records it as delivered. Its memory was asked for before the question was.
- * What another answer of this moment has taken is hidden. */
+ * What another answer of this moment has taken is hidden, unless the policy never minds what was sent. */
 static enum request_state deliver(struct service_loop *l, struct conn *c, struct request *rq, const struct query *a)
 {
     struct slice items[DELIVER_MAX];
@@ -328,10 +361,11 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
         return request_fail(l, rq, &err);
     }
     struct pool_line_walk walk = {0};
+    const bool again = request_sends_again(rq);
     size_t n = 0;
     for (size_t i = request_next_unseen(rq, 0); n < rq->n_answer && i < rq->n; i = request_next_unseen(rq, i + 1)) {
         uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, i, &walk) : a->hashes[i];
-        if (sending_take(rq->sending, hash)) {
+        if (sending_take(rq->sending, hash) || (again && !has_hash(chosen, n, hash))) {
             items[n] = request_item(rq, i, &walk);
             chosen[n++] = hash;
         } else {
@@ -367,6 +401,10 @@ static enum request_state finish(struct service_loop *l, struct conn *c, struct 
     }
     if (rq->kind == REQUEST_HISTORY) {
         rq->history = a->known ? a->history : NULL;
+        return REQUEST_ANSWERED;
+    }
+    if (rq->kind == REQUEST_EXPOSURE) {
+        rq->exposed = a->exposed;
         return REQUEST_ANSWERED;
     }
     if (rq->kind == REQUEST_WHY) {
@@ -506,7 +544,7 @@ static enum request_state ask(struct service_loop *l, struct conn *c, struct req
     struct err err = {0};
     enum request_state state;
     struct question *q = NULL;
-    bool wants = rq->kind != REQUEST_HISTORY && !rq->of_node &&
+    bool wants = rq->kind != REQUEST_HISTORY && rq->kind != REQUEST_EXPOSURE && !rq->of_node &&
                  read_through_wants(l->read_through, rq->user); /* before anything is looked up */
     if (wants && question_may_want(rq, &err) < 0) {
         return request_fail(l, rq, &err);
@@ -522,9 +560,11 @@ static enum request_state ask(struct service_loop *l, struct conn *c, struct req
                         .hashes = hashes_of(l, rq),
                         .n = rq->n,
                         .first_month = rq->first_month,
+                        .exposure = exposure_of(l, rq),
                         .unseen = l->bits,
                         .places = l->places + 1,
-                        .history = &l->history};
+                        .history = &l->history,
+                        .exposed = l->exposed};
     struct query *a = q != NULL ? &q->query : &own;
     struct asker_load *load = NULL;
     struct question_line line;

@@ -59,13 +59,19 @@ static bool request_excludes(const struct request *rq, uint64_t hash)
     return rq->n_exclude > 0 && hash_is_among(rq->excluded, rq->n_exclude, hash);
 }
 
+/* NULL: nothing that is being sent hides. */
+static const struct sending *sending_of(const struct request *rq)
+{
+    return sending_any(rq->sending) && !request_sends_again(rq) ? rq->sending : NULL;
+}
+
 static size_t hide_pools(struct service_loop *l, const struct request *rq, bool blocks, size_t from, size_t n,
                          uint8_t *unseen)
 {
     const struct pool_line *line = rq->line;
     struct pool_line_walk walk = {0};
     size_t hidden = 0, k = 0;
-    const struct sending *sends = sending_any(rq->sending) ? rq->sending : NULL;
+    const struct sending *sends = sending_of(rq);
     if (!blocks && line->n_pools == 1 && sends == NULL && rq->n_exclude == 0) {
         return 0;
     }
@@ -92,9 +98,10 @@ size_t request_hide(struct service_loop *l, const struct request *rq, const uint
         return hide_pools(l, rq, blocks, from, n, unseen);
     }
     size_t hidden = blocks ? session_set_hide(&l->blocked, rq->items, hashes, n, unseen) : 0;
-    for (size_t i = 0; i < n && (sending_any(rq->sending) || rq->n_exclude > 0); i++) {
+    const struct sending *sends = sending_of(rq);
+    for (size_t i = 0; i < n && (sends != NULL || rq->n_exclude > 0); i++) {
         if ((unseen[i / 8] & (0x80 >> i % 8)) != 0 &&
-            (request_excludes(rq, hashes[i]) || sending_holds(rq->sending, hashes[i]))) {
+            (request_excludes(rq, hashes[i]) || sending_holds(sends, hashes[i]))) {
             bitmap_clear(unseen, i);
             hidden++;
         }

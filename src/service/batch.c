@@ -43,6 +43,7 @@ static int check(struct service_loop *l, struct request *rq, size_t n_users, str
     }
     code = code == 0 ? request_check_question(rq, err) : code;
     code = code == 0 ? request_is_fresh(l->dedup, rq, err) : code;
+    code = code == 0 ? request_find_policy(l->dedup, rq, err) : code;
     return code == 0 ? request_find_candidates(l, rq, err) : code;
 }
 

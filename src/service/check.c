@@ -94,6 +94,9 @@ int request_check(const struct request *rq, struct err *err)
     if (code == 0 && (is_session || rq->session.data != NULL)) {
         code = dedup_check_id("session", 0, rq->session, err);
     }
+    if (code == 0 && rq->kind == REQUEST_EXPOSURE && rq->n > EXPOSURE_MAX) {
+        code = err_set(err, ERR_INVALID, "%zu items are too many: EXPOSURE takes at most %d", rq->n, EXPOSURE_MAX);
+    }
     if (code == 0 && is_session && rq->n > ITEMS_MAX) {
         code = err_set(err, ERR_INVALID, "%zu ids are too many: a command takes at most %d", rq->n, ITEMS_MAX);
     }
@@ -107,6 +110,24 @@ int request_is_fresh(const struct dedup *d, const struct request *rq, struct err
     return asks && d->replica != NULL && !role_is_primary(d->role)
                ? follower_fresh(d->replica->follower, config_now(d->cfg), err)
                : 0;
+}
+
+/* What another node asks goes by that one's policies. */
+int request_find_policy(const struct dedup *d, struct request *rq, struct err *err)
+{
+    if (rq->policy != NULL || (rq->kind != REQUEST_QUESTION && rq->kind != REQUEST_WHY)) {
+        return 0;
+    }
+    const struct policies *all = &config_now(d->cfg)->policies;
+    const bool named = rq->policy_name.data != NULL;
+    rq->policy = rq->of_node ? NULL : policy_find(all, named ? rq->policy_name : slice_str(POLICY_DEFAULT));
+    if (rq->policy == NULL && named) {
+        return err_set(err, ERR_INVALID, "there is no policy \"%.*s\"",
+                       (int)(rq->policy_name.len < POLICY_NAME ? rq->policy_name.len : POLICY_NAME),
+                       rq->policy_name.data);
+    }
+    rq->policy = rq->policy != NULL ? rq->policy : &policy_plain;
+    return 0;
 }
 
 int request_may_write(const struct dedup *d, const struct request *rq, struct err *err)

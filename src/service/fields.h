@@ -40,6 +40,7 @@ enum {
     OF_POOL_DROP = 1 << 16,
     OF_POOL_LIST = 1 << 17,
     OF_POOL_GET = 1 << 18,
+    OF_EXPOSURE = 1 << 19,
 };
 
 enum field_type {

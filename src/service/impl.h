@@ -17,6 +17,15 @@ int request_may_write(const struct dedup *d, const struct request *rq, struct er
 /* The same: ERR_STALE when it is a question, and this a replica that is older than replica_max_age. */
 int request_is_fresh(const struct dedup *d, const struct request *rq, struct err *err);
 
+/* The same: which policy holds of a question; its own from then on. ERR_INVALID: there is none of that name. */
+int request_find_policy(const struct dedup *d, struct request *rq, struct err *err);
+
+/* Whether its policy minds no delivery, so that what another answer is about to send may be answered as well. */
+static inline bool request_sends_again(const struct request *rq)
+{
+    return rq->policy != NULL && rq->policy->n_caps == 0;
+}
+
 /* A late request: the first member of what its kind keeps.
  *
  * A source has it from late_leave() until late_arrived(). Whoever asked may be gone before that (service_end()), or the

@@ -31,6 +31,8 @@ libunseen_a_SOURCES += \
 	src/service/offload.c \
 	src/service/offload.h \
 	src/service/question.h \
+	src/service/policy_meter.c \
+	src/service/policy_meter.h \
 	src/service/pool_change.c \
 	src/service/recorder.c \
 	src/service/recorder.h \

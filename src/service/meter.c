@@ -17,6 +17,7 @@ const char *const op_names[OPS] = {
     [OP_FORGET] = "forget",
     [OP_WHY] = "why",
     [OP_HISTORY] = "history",
+    [OP_EXPOSURE] = "exposure",
     [OP_RING] = "ring",
     [OP_MONTHS] = "months",
     [OP_INFO] = "info",

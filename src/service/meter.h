@@ -29,6 +29,7 @@ enum op {
     OP_FORGET,
     OP_WHY,
     OP_HISTORY,
+    OP_EXPOSURE,
     OP_RING,
     OP_MONTHS,
     OP_INFO,

@@ -284,6 +284,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
         [REQUEST_QUESTION] = request_ask,
         [REQUEST_WHY] = request_ask,
         [REQUEST_HISTORY] = request_ask,
+        [REQUEST_EXPOSURE] = request_ask,
         [REQUEST_PLAY] = record,
         [REQUEST_DELIVERY] = record,
         [REQUEST_FORGET] = request_forget,
@@ -305,7 +306,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     const struct dedup *d = rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY ? l->recording : l->dedup;
     if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0 ||
         (d == NULL && service_loading(l->worker->pool->service, &err) < 0) || request_may_write(d, rq, &err) < 0 ||
-        request_is_fresh(d, rq, &err) < 0) {
+        request_is_fresh(d, rq, &err) < 0 || request_find_policy(d, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -25,6 +25,7 @@ enum request_kind {
     REQUEST_QUESTION, /* which of the items are unseen? */
     REQUEST_WHY,      /* where is the one item seen? */
     REQUEST_HISTORY,  /* what is remembered of the user? */
+    REQUEST_EXPOSURE, /* how often was each of the items sent, and how long ago? */
     REQUEST_PLAY,     /* from here on, writes: the items were played, now or at a time */
     REQUEST_DELIVERY, /* were sent to the user */
     REQUEST_FORGET,   /* un-sees the items; none: all of the user */
@@ -65,8 +66,11 @@ struct request {
     size_t n_pools;
     const struct slice *exclude; /* of a question: items that are not to be answered, whatever the user has seen */
     size_t n_exclude;
-    const uint64_t *excluded;     /* the service's own: their hashes, ascending */
-    struct slice version;         /* that the pools must have, as answers say it; data NULL: any */
+    const uint64_t *excluded; /* the service's own: their hashes, ascending */
+    struct slice policy_name; /* data NULL: none, so that POLICY_DEFAULT holds, if there is one */
+    const struct policy
+        *policy;          /* the service's own: what holds, by the configuration as it was asked; NULL: not yet */
+    struct slice version; /* that the pools must have, as answers say it; data NULL: any */
     const struct pool_line *held; /* of a batch (batch.h), instead of the names: n_pools of them; NULL: none */
     const uint64_t *known;        /* and its items' hashes; NULL: they are to be made */
     bool hashed;       /* a question: items is one, with n hash_id()s of 8 bytes each, little endian, and nothing else;
@@ -96,6 +100,7 @@ struct request {
     const struct place *places;
     size_t n_places;
     const struct history *history; /* NULL: nothing is remembered */
+    const struct exposed *exposed; /* of each item */
 
     /* The service's own, of one that delivers: while its answer is looked for, and while that is recorded (sending.h).
      */

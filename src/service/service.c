@@ -112,6 +112,7 @@ void service_init(struct service *s, struct worker_pool *pool)
     static const struct worker_hooks hooks = {begin, tick, turn_end, under_way, close_handles, leave, end};
     s->pool = pool;
     hedge_init(&s->hedge);
+    policy_meter_init(&s->policies);
     pool->service = s;
     pool->hooks = &hooks;
 }
@@ -310,6 +311,7 @@ void service_stop(struct service *s)
 void service_free(struct service *s)
 {
     hedge_free(&s->hedge);
+    policy_meter_destroy(&s->policies);
     sendings_free(s->sendings);
 }
 

@@ -18,6 +18,7 @@
 #include "service/hedge.h"
 #include "service/meter.h"
 #include "service/offload.h"
+#include "service/policy_meter.h"
 #include "service/recorder.h"
 
 struct accounts;
@@ -30,6 +31,7 @@ struct service {
     _Atomic uint64_t rows_read, rows_of; /* meanwhile: how far it is */
     atomic_bool records;                 /* meanwhile: plays and deliveries are taken */
     struct hedge hedge;
+    struct policy_meter policies;
     struct sendings *sendings; /* since service_attach() */
     struct offload offload;    /* runs between service_attach() and service_stop() */
 };
@@ -65,6 +67,7 @@ struct service_loop {
     struct pool_line line;
     struct place places[1 + PLACES_MAX];
     struct history history;
+    struct exposed exposed[EXPOSURE_MAX];
     struct session_set blocked;
     struct err err;
 };

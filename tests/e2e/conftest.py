@@ -164,13 +164,19 @@ class Server:
             self.start()
 
     def write_config(self):
-        """An option SECTION_NAME of those that have a section of their own stands there, as NAME."""
+        """An option SECTION_NAME of those that have a section of their own stands there, as NAME; policies are a dict of
+        dicts."""
         sections = {"": []}
+        policies = self.options.get("policies", {})
         for option, value in self.options.items():
+            if option == "policies":
+                continue
             section, _, name = option.partition("_") if option.startswith(SECTIONS) else ("", "", option)
             sections.setdefault(section, []).append(f"{name} = {value}\n")
         self.config.write_text("".join((f"[{section}]\n" if section else "") + "".join(lines)
-                                       for section, lines in sections.items()))
+                                       for section, lines in sections.items())
+                               + "".join(f"[policy {name}]\n" + "".join(f"{o} = {v}\n" for o, v in lines.items())
+                                         for name, lines in policies.items()))
 
     def spawn(self, *args):
         self.write_config()

@@ -3,8 +3,9 @@
 A fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is typed into redis-cli, what follows
 is what it must show. ```console tested is the same for a shell and "$ ...". "..." in what is shown stands for anything, also
 for whole lines; "  # ..." behind a command is a remark. All examples of a kind in a document share one folder, and run in
-their order. Documents whose examples need more than that have tests of their own (OTHERS).
+their order; what stands in ```ini policies is in force meanwhile. Documents whose examples need more than that have tests of their own (OTHERS).
 """
+import configparser
 import os
 import re
 import shutil
@@ -65,7 +66,10 @@ def documents(*languages):
 
 @pytest.mark.parametrize("document", documents("redis", "redis3"))
 def test_redis_examples(make_server, document):
-    server = make_server(hash_seed=SEED, legacy_redis="127.0.0.1:1")  # where nobody listens
+    read = configparser.ConfigParser()
+    read.read_string("".join(text + "\n" for _, text in examples(document, "ini policies")))
+    policies = {name.removeprefix("policy "): dict(read[name]) for name in read.sections()}
+    server = make_server(hash_seed=SEED, policies=policies, legacy_redis="127.0.0.1:1")  # where nobody listens
     blocks = [(line, "-2", text) for line, text in examples(document, "redis")]
     blocks += [(line, "-3", text) for line, text in examples(document, "redis3")]
     assert blocks, f"{document} has no examples"

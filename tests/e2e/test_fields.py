@@ -39,6 +39,7 @@ def begin(server):
 # Each option with what may follow it, good first.
 OPTIONS = {
     "SESSION": ["s", "", LONG],
+    "POLICY": ["often", "", "none", LONG],
     "EXCLUDE": [["1", "b"], ["2", "a", "b"], ["1", ""], ["1", LONG], ["0"], ["-1"], [""], ["one"], ["4"], ["1000", *["a"] * 1000],
                 ["1001", *["a"] * 1001], ["9223372036854775807"]],
     "REPLY": ["INDEXES", "bitmap", "", "all", LONG],
@@ -100,7 +101,8 @@ NUMBERS = ["-1", "01", "1.5", "two", "9223372036854775808"]
 MORE = {
     "UNSEEN": [["u", *["a"] * TOO_MANY]], "PLAYED": [["u", *["a"] * TOO_MANY]],
     "WHY": [["u", "a", *words] for words in (["SESSION"], ["SESSION", "s"], ["session", "s"], ["SESSION", ""], ["SESSION", LONG],
-                                             ["NONE", "s"], ["SESSION", "s", "s"], ["SESSION", "s"] * 2)],
+                                             ["NONE", "s"], ["SESSION", "s", "s"], ["SESSION", "s"] * 2, ["POLICY"], ["POLICY", "often"],
+                                             ["POLICY", "none"], ["POLICY", "often", "SESSION", "s"], ["POLICY", "often"] * 2)],
     "PLAYEDAT": [["u", number, "a"] for number in [*NUMBERS, "0", str(START + 2 * DAY), str(START // 1000)]],
     "POOL GET": [["p", number] for number in [*NUMBERS, "3"]] + [["p", "0", number] for number in [*NUMBERS, "0", "65537"]],
 }
@@ -159,9 +161,9 @@ WRONG = {
     "boolean": ["true", None, 0, 1, [], {}, False],
 }
 GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "item": "a", "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "at": START - DAY,
-        "pool_version": VERSION, "session": "s", "reply": "indexes", "limit": 2, "deliver": True, "rename": "q"}
+        "pool_version": VERSION, "session": "s", "policy": "often", "reply": "indexes", "limit": 2, "deliver": True, "rename": "q"}
 BODIES = [[], "u", 7, None, True, 1.5]
-PATHS = ["/v1/unseen", "/v1/unseen:batch", "/v1/played", "/v1/delivered", "/v1/why", "/v1/block", "/v1/unblock",
+PATHS = ["/v1/unseen", "/v1/unseen:batch", "/v1/played", "/v1/delivered", "/v1/why", "/v1/exposure", "/v1/block", "/v1/unblock",
          "PUT /v1/pools/p", "POST /v1/pools/p"]
 QUERIES = {
     "POST /v1/unseen/u": [f"seed={FINGERPRINT}", "reply=indexes", "limit=2", "session=s", "deliver=true", "reply=bitmap", "reply=items",
@@ -255,7 +257,7 @@ def http_cases():
 
 METHODS = {  # by which fields each is good
     "Filter": ("user", "items"), "FilterMany": ("users", "items"), "Played": ("user", "items"), "PlayedStream": ("user", "items"),
-    "Delivered": ("user", "items"), "Why": ("user", "item"), "History": ("user",), "Forget": ("user", "items"),
+    "Delivered": ("user", "items"), "Why": ("user", "item"), "Exposure": ("user", "items"), "History": ("user",), "Forget": ("user", "items"),
     "Block": ("session", "ids"), "Unblock": ("session", "ids"), "PoolSet": ("pool", "items"), "PoolAdd": ("pool", "items"),
     "PoolRename": ("pool", "rename"), "PoolDrop": ("pool",), "PoolList": (), "PoolGet": ("pool",),
 }
@@ -357,8 +359,8 @@ EDGES = {"resp": (resp_cases, ask_resp), "http": (http_cases, ask_http), "grpc":
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("fields"), http="127.0.0.1:0", grpc="127.0.0.1:0", hash_seed=SEED, delivered_max=100,
-                    store="memory")
+    server = Server(tmp_path_factory.mktemp("fields"), http="127.0.0.1:0", grpc="127.0.0.1:0", hash_seed=SEED,
+                    policies={"often": {"item": "off"}}, delivered_max=100, store="memory")
     server.resp = server.client()
     yield server
     server.resp.close()

@@ -283,7 +283,7 @@ def test_until_it_is_full(front, make_reader):
     until(reader, [b"a"], "UNSEEN", "u", "a")
     wait(lambda: info(reader)["front_node"] == "00000000000000cc" and info(reader)["front_to"] == "5", reader.log)
     front.meta(v=99)
-    assert "has layout 99, this version reads 1" in refused(reader, "UNSEEN", "u", "a")
+    assert "has layout 99, this version reads 2" in refused(reader, "UNSEEN", "u", "a")
     front.meta(epoch="nine")
     assert "the front's meta" in refused(reader, "UNSEEN", "u", "a")
     front.meta()

@@ -292,7 +292,7 @@ def test_the_last_backup_and_the_next(served, browser):
          "no room; the last whole one 26 h ago; the next is due now"),
         ({"good_at": -2 * HOUR, "problems": 1}, "2 h ago", "bad", "its check found 1 problem"),
     ]
-    paths = ("/v1/status", "/v1/timeline", "/v1/ring", "/v1/months")
+    paths = ("/v1/status", "/v1/timeline", "/v1/ring", "/v1/months", "/v1/policies")
     answers = {path: get(served, path) for path in paths}
     says = answers["/v1/status"]
     before = dict(says["backup"])
@@ -635,7 +635,7 @@ def test_how_it_looks_at_work(served, browser, folder):
                "question_p99_ms": 1000 + i, "write_p50_ms": 1, "write_p99_ms": None} for i in range(239, -1, -1)]
     validate(says, "Status")
     with told(browser, {"/v1/status": says, "/v1/timeline": {"now": now, "step_ms": 15000, "points": points}, "/v1/ring": ring,
-                        "/v1/months": {"months": months}}):
+                        "/v1/months": {"months": months}, "/v1/policies": {"policies": []}}):
         pictures(browser, "work", folder, ready(browser, lambda: browser.find_element(By.ID, "budget").is_displayed()))
         said = dict(shown(browser, "#store-rows > div", "[e.id, e.innerText]"))
         assert "10 % done" in said["flush"] and "1,234,567 of 12,345,678 users" in said["flush"]

@@ -83,6 +83,7 @@ unit_tests += \
 	tests/unit/test_node \
 	tests/unit/test_own_schema \
 	tests/unit/test_feeder \
+	tests/unit/test_exposure \
 	tests/unit/test_fields \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \

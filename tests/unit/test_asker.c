@@ -140,6 +140,7 @@ struct ask {
     uint8_t unseen, elsewhere;
     struct place places[PLACES_MAX];
     struct history history;
+    struct exposed exposed;
     struct asker_load *load;
     struct err err;
     int rc;
@@ -156,11 +157,12 @@ static void ask_about(struct ask *a, struct setting *s, enum query_kind kind, in
     a->q = (struct query){.kind = kind,
                           .user = slice_str(a->user),
                           .hashes = a->hashes,
-                          .n = kind == QUERY_FILTER ? 2 : kind == QUERY_WHY,
+                          .n = kind == QUERY_FILTER ? 2 : kind != QUERY_HISTORY,
                           .unseen = &a->unseen,
                           .places = a->places,
                           .history = &a->history,
-                          .elsewhere = kind == QUERY_HISTORY ? NULL : &a->elsewhere};
+                          .exposed = &a->exposed,
+                          .elsewhere = kind >= QUERY_HISTORY ? NULL : &a->elsewhere};
 }
 
 static void expect(const struct ask *a, uint64_t plays)
@@ -181,6 +183,9 @@ static void expect(const struct ask *a, uint64_t plays)
         assert_true(a->q.known);
         assert_int_equal(a->history.staged, plays);
         break;
+    case QUERY_EXPOSURE:
+        assert_int_equal(a->exposed.times, 0); /* it was played */
+        break;
     }
 }
 
@@ -189,7 +194,7 @@ static void ask_all(bool later)
 {
     struct setting s;
     begin_memory(&s, later);
-    for (int kind = QUERY_FILTER; kind <= QUERY_HISTORY; kind++) {
+    for (int kind = QUERY_FILTER; kind <= QUERY_EXPOSURE; kind++) {
         static const int users[] = {0, MANY, 1};
         for (size_t i = 0; i < 3; i++) {
             struct ask a;

@@ -24,8 +24,8 @@ struct row {
 };
 
 #define ANY "\1"
-#define N_COMMANDS "46"
-#define N_DOCS "92"
+#define N_COMMANDS "48"
+#define N_DOCS "96"
 #define COUNT_ERROR(name) "-ERR wrong number of arguments for '" name "' command\r\n"
 #define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define LONG_256 LONG_64 LONG_64 LONG_64 LONG_64
@@ -253,8 +253,8 @@ static const struct row rows[] = {
     {"WHY u 7 SESSION s\r\n", "*1\r\n$7\r\nblocked\r\n", "%1\r\n$7\r\nblocked\r\n,0\r\n"},
     {"WHY u a SESSION s\r\n", "*1\r\n$6\r\nstaged\r\n", "%1\r\n$6\r\nstaged\r\n,0\r\n"},
     {"WHY u 8 SESSION s\r\n", "*0\r\n", "%0\r\n"},
-    {"WHY u 7 SESSION\r\n", "-ERR behind the item WHY takes SESSION and its id, got 'SESSION'\r\n", NULL},
-    {"WHY u 7 IN s\r\n", "-ERR behind the item WHY takes SESSION and its id, got 'IN'\r\n", NULL},
+    {"WHY u 7 SESSION\r\n", "-ERR behind the item WHY takes SESSION id and POLICY name, got 'SESSION'\r\n", NULL},
+    {"WHY u 7 IN s\r\n", "-ERR behind the item WHY takes SESSION id and POLICY name, got 'IN'\r\n", NULL},
     {"WHY u 7 SESSION ''\r\n", "-ERR session is empty" ANY "\r\n", NULL},
     {"BLOCK t 7 007 n 4294967296 007\r\n", ":4\r\n", NULL},
     {"FILTER u SESSION t ITEMS 07 n 007 7 o 4294967296\r\n", "*2\r\n$2\r\n07\r\n$1\r\no\r\n", NULL},

@@ -73,10 +73,10 @@ static void test_proto(void **state)
     static const struct {
         const char *method, *message;
     } rows[] = {
-        {"Filter", "Filter"},   {"FilterMany", "FilterMany"}, {"Played", "Record"}, {"Delivered", "Record"},
-        {"Why", "Why"},         {"History", "History"},       {"Forget", "Forget"}, {"Block", "Block"},
-        {"Unblock", "Unblock"}, {"PoolSet", "Pool"},          {"PoolAdd", "Pool"},  {"PoolRename", "Pool"},
-        {"PoolDrop", "Pool"},   {"PoolGet", "PoolGet"},
+        {"Filter", "Filter"},   {"FilterMany", "FilterMany"}, {"Played", "Record"},   {"Delivered", "Record"},
+        {"Why", "Why"},         {"Exposure", "Exposure"},     {"History", "History"}, {"Forget", "Forget"},
+        {"Block", "Block"},     {"Unblock", "Unblock"},       {"PoolSet", "Pool"},    {"PoolAdd", "Pool"},
+        {"PoolRename", "Pool"}, {"PoolDrop", "Pool"},         {"PoolGet", "PoolGet"},
     };
     char *proto = text_of(SRCDIR "/proto/unseen/v1/unseen.proto");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -148,6 +148,7 @@ static bool is_described(json_t *document, json_t *schema, const struct field *f
         return has_type(schema, "array") && has_number(schema, "minItems", 1) &&
                has_number(schema, "maxItems",
                           f->type == FIELD_TEXTS ? POOLS_OF_A_QUESTION
+                          : of == OF_EXPOSURE    ? EXPOSURE_MAX
                           : f->most > 0          ? (int64_t)f->most
                                                  : ITEMS_MAX) &&
                has_type(resolved(document, json_object_get(schema, "items")), "string");
@@ -181,6 +182,7 @@ static void test_openapi(void **state)
         {"post", "/v1/unseen", OF_FILTER},
         {"post", "/v1/unseen:batch", OF_FILTER_MANY},
         {"post", "/v1/why", OF_WHY},
+        {"post", "/v1/exposure", OF_EXPOSURE},
         {"post", "/v1/played", OF_PLAYED},
         {"post", "/v1/delivered", OF_DELIVERED},
         {"post", "/v1/block", OF_BLOCK},
@@ -304,8 +306,8 @@ static void test_texts(void **state)
         *text = slice_of("x", n + 1);
     }
     assert_true(n <= FIELDS_TEXTS);
-    assert_int_equal(n, 4); /* each once */
-    assert_true(rq.user.len * rq.session.len * rq.version.len * rq.seed.len == 24);
+    assert_int_equal(n, 5); /* each once */
+    assert_true(rq.user.len * rq.session.len * rq.version.len * rq.seed.len * rq.policy_name.len == 120);
 }
 
 static void test_words(void **state)
@@ -314,8 +316,8 @@ static void test_words(void **state)
     char words[FIELDS_TEXT], syntax[FIELDS_SYNTAX];
     assert_string_equal(fields_expected(OF_PLAYED, words), "user, items and at");
     assert_string_equal(fields_expected(OF_POOL_SET, words), "items");
-    assert_string_equal(fields_words(OF_WHY, words), "SESSION");
-    assert_string_equal(fields_syntax(OF_WHY, syntax), "user item [SESSION id]");
+    assert_string_equal(fields_words(OF_WHY, words), "SESSION or POLICY");
+    assert_string_equal(fields_syntax(OF_WHY, syntax), "user item [SESSION id] [POLICY name]");
     assert_string_equal(fields_syntax(OF_PLAYEDAT, syntax), "user unix_ms item [item ...]");
     assert_string_equal(fields_syntax(OF_UNBLOCK, syntax), "session [id ...]");
     assert_string_equal(fields_syntax(OF_POOL_LIST, syntax), "");

@@ -444,7 +444,7 @@ static void test_other_replies(void **state)
     expect(&m, "08ac02");
     m.asked.rq.count = 0;
     expect(&m, "");
-    const struct place places[] = {{PLACE_STAGED, 0, 0}, {PLACE_MONTH, 2026 * 12 + 8, 0.25}};
+    const struct place places[] = {{.kind = PLACE_STAGED}, {PLACE_MONTH, 2026 * 12 + 8, 0.25, 0}};
     char month[MONTH_TEXT];
     assert_string_equal(place_name(&places[1], month), "2026-09");
     m = (struct message){.asked.rq = {.kind = REQUEST_WHY, .places = places, .n_places = 2}};

@@ -140,7 +140,11 @@ static int apply(struct serve_config *c, struct server *server, const struct con
     if (first) {
         server_replace_accounts(server, accounts);
     }
+    const struct policies *policies = &config_now(&c->cfg)->policies;
     int changed = config_change(&c->cfg, &c->configured, read, log_change, need_restart, err);
+    if (changed > 0 && !policies_same(policies, &read->policies)) {
+        log_info("policies read again", "policies=%zu", read->policies.n);
+    }
     if (changed < 0 && first) {
         server_replace_accounts(server, NULL);
     } else if (changed < 0) {

@@ -1,0 +1,211 @@
+#include "config/policy.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "config/config.h"
+
+#define SECOND_MS INT64_C(1000)
+#define WITHIN_MOST (INT64_C(3660) * 24 * 3600 * SECOND_MS)
+
+const struct policy policy_plain = {.plays = POLICY_PLAYS_WINDOW, .n_caps = 1, .caps = {{.times = 1}}};
+
+const struct policy *policy_find(const struct policies *all, struct slice name)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        if (slice_eq(slice_str(all->list[i].name), name)) {
+            return &all->list[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_same(const struct policy *a, const struct policy *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->plays == b->plays && a->n_caps == b->n_caps &&
+           memcmp(a->caps, b->caps, (size_t)a->n_caps * sizeof *a->caps) == 0;
+}
+
+bool policies_same(const struct policies *a, const struct policies *b)
+{
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        if (!is_same(&a->list[i], &b->list[i])) {
+            return false;
+        }
+    }
+    return a->n == b->n;
+}
+
+int policy_add(struct policies *all, struct slice name, struct policy **out, struct err *err)
+{
+    bool good = name.len > 0 && name.len < POLICY_NAME;
+    for (size_t i = 0; i < name.len && good; i++) {
+        good = isalnum((unsigned char)name.data[i]) || strchr("-_.", name.data[i]) != NULL;
+    }
+    if (!good) {
+        return err_set(err, ERR_INVALID,
+                       "a policy's name is %s, expected 1 to %d letters, digits, '-', '_' and '.', as in [policy feed]",
+                       log_quote(name), POLICY_NAME - 1);
+    }
+    if (policy_find(all, name) != NULL) {
+        return err_set(err, ERR_INVALID, "[policy %.*s] is given twice", (int)name.len, name.data);
+    }
+    if (all->n == POLICIES_MAX) {
+        return err_set(err, ERR_RANGE, "[policy %.*s] is one too many, expected at most %d policies", (int)name.len,
+                       name.data, POLICIES_MAX);
+    }
+    struct policy *p = &all->list[all->n++];
+    *p = policy_plain;
+    memcpy(p->name, name.data, name.len);
+    *out = p;
+    return 0;
+}
+
+static bool is_word(struct slice text, const char *word)
+{
+    return slice_eq(text, slice_str(word));
+}
+
+static struct slice trim(struct slice s)
+{
+    while (s.len > 0 && isspace((unsigned char)s.data[0])) {
+        s = slice_of(s.data + 1, s.len - 1);
+    }
+    while (s.len > 0 && isspace((unsigned char)s.data[s.len - 1])) {
+        s.len--;
+    }
+    return s;
+}
+
+/* A whole number of at most three digits. */
+static bool read_number(struct slice text, int64_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        if (!isdigit((unsigned char)text.data[i])) {
+            return false;
+        }
+        *out = *out * 10 + text.data[i] - '0';
+    }
+    return text.len > 0 && text.len <= 3;
+}
+
+static int set_plays(struct policy *p, struct slice value, struct err *err)
+{
+    int64_t months = POLICY_PLAYS_OFF;
+    if (is_word(value, "window")) {
+        months = POLICY_PLAYS_WINDOW;
+    } else if (!is_word(value, "off") && !read_number(value, &months)) {
+        return err_set(err, ERR_INVALID, "plays is %s, expected a number of full months, window or off",
+                       log_quote(value));
+    }
+    p->plays = months;
+    return 0;
+}
+
+static const char cap_expected[] = "1, off, or caps such as 1 in 10min, 3 in 7d";
+
+/* "3 in 7d", or "3". */
+static int read_cap(struct slice text, struct policy_cap *cap, struct err *err)
+{
+    const struct slice whole = text = trim(text);
+    size_t digits = 0;
+    while (digits < text.len && isdigit((unsigned char)text.data[digits])) {
+        digits++;
+    }
+    const struct slice rest = trim(slice_of(text.data + digits, text.len - digits));
+    *cap = (struct policy_cap){0};
+    bool good = read_number(slice_of(text.data, digits), &cap->times);
+    if (good && rest.len > 0) {
+        char time[CONFIG_TEXT];
+        good = rest.len > 2 && memcmp(rest.data, "in", 2) == 0 && isspace((unsigned char)rest.data[2]) &&
+               rest.len < sizeof time;
+        if (good) {
+            const struct slice span = trim(slice_of(rest.data + 2, rest.len - 2));
+            snprintf(time, sizeof time, "%.*s", (int)span.len, span.data);
+            good = config_read_duration(time, &cap->within_ms);
+        }
+        if (good && (cap->within_ms < SECOND_MS || cap->within_ms > WITHIN_MOST)) {
+            return err_set(err, ERR_RANGE, "item has the cap %s, expected a time of 1s to 3660d", log_quote(whole));
+        }
+    }
+    if (!good) {
+        return err_set(err, ERR_INVALID, "item has the cap %s, expected %s", log_quote(whole), cap_expected);
+    }
+    if (cap->times < 1 || cap->times > POLICY_TIMES) {
+        return err_set(err, ERR_RANGE, "item has the cap %s, expected 1 to %d times", log_quote(whole), POLICY_TIMES);
+    }
+    return 0;
+}
+
+static int set_item(struct policy *p, struct slice value, struct err *err)
+{
+    struct policy_cap caps[POLICY_CAPS];
+    int64_t n = 0;
+    size_t at = 0;
+    while (!is_word(value, "off") && at <= value.len) {
+        const char *comma = memchr(value.data + at, ',', value.len - at);
+        size_t len = comma != NULL ? (size_t)(comma - value.data) - at : value.len - at;
+        if (n == POLICY_CAPS) {
+            return err_set(err, ERR_RANGE, "item is %s, expected at most %d caps", log_quote(value), POLICY_CAPS);
+        }
+        if (read_cap(slice_of(value.data + at, len), &caps[n], err) < 0) {
+            return err->code;
+        }
+        n++;
+        at += len + 1;
+    }
+    p->n_caps = n;
+    memcpy(p->caps, caps, (size_t)n * sizeof *caps);
+    return 0;
+}
+
+int policy_set(struct policy *p, const char *option, const char *value, struct err *err)
+{
+    const struct slice text = trim(slice_str(value));
+    if (strcmp(option, "plays") == 0) {
+        return set_plays(p, text, err);
+    }
+    if (strcmp(option, "item") == 0) {
+        return set_item(p, text, err);
+    }
+    return err_set(err, ERR_NOTFOUND, "there is no option %s in [policy %s], only plays and item",
+                   log_quote_str(option), p->name);
+}
+
+void policy_plays_text(const struct policy *p, char out[POLICY_TEXT])
+{
+    if (p->plays >= 0) {
+        snprintf(out, POLICY_TEXT, "%" PRId64, p->plays);
+    } else {
+        snprintf(out, POLICY_TEXT, "%s", p->plays == POLICY_PLAYS_OFF ? "off" : "window");
+    }
+}
+
+void policy_item_text(const struct policy *p, char out[POLICY_TEXT])
+{
+    size_t len = (size_t)snprintf(out, POLICY_TEXT, "%s", p->n_caps == 0 ? "off" : "");
+    for (int64_t i = 0; i < p->n_caps && len < POLICY_TEXT; i++) {
+        char within[32] = "";
+        if (p->caps[i].within_ms > 0) {
+            config_print_duration(p->caps[i].within_ms, within, sizeof within);
+        }
+        len += (size_t)snprintf(out + len, POLICY_TEXT - len, "%s%" PRId64 "%s%s", i > 0 ? ", " : "", p->caps[i].times,
+                                within[0] != '\0' ? " in " : "", within);
+    }
+}
+
+int policies_validate(const struct policies *all, int64_t window, struct err *err)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        if (all->list[i].plays > window) {
+            return err_set(err, ERR_RANGE, "plays is %" PRId64 " in [policy %s], expected at most window, %" PRId64,
+                           all->list[i].plays, all->list[i].name, window);
+        }
+    }
+    return 0;
+}

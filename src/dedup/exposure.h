@@ -1,0 +1,68 @@
+/* What a policy makes of what is remembered of a user: of a view, that which hides (config/policy.h, docs/policies.md).
+ * Everything else, which candidates are unseen, and why, goes by the view that is left. Pure: no clock, no store.
+ *
+ * The age of a delivery is the earlier clock less its time, at least 0; one that is more than a day ahead of the later
+ * clock was made under a wrong one, and counts as one of 1970. Nothing is deleted by its age.
+ */
+#ifndef UNSEEN_DEDUP_EXPOSURE_H
+#define UNSEEN_DEDUP_EXPOSURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/policy.h"
+#include "store/store.h"
+
+/* The rule of one question, by the clocks and the window as it began. */
+struct exposure {
+    const struct policy *policy; /* NULL or a plain one: all that was loaded hides */
+    int first_month;             /* plays of this one hide, and of later ones; INT_MAX: none do */
+    int months;                  /* so many full months they hide for */
+    int64_t earlier_ms, later_ms;
+};
+
+int64_t exposure_age(const struct exposure *e, int64_t at_ms); /* ms */
+
+/* Whether an item that was sent at these times (at most POLICY_TIMES count) is hidden by the policy's caps; and until
+ * when, in unix ms, if it is not sent again; 0: as long as that is remembered. */
+bool exposure_hides(const struct exposure *e, const int64_t *at_ms, size_t n, int64_t *until_ms);
+
+/* The same of an item in a united list; n: its length. False: it isn't there, or is not hidden. */
+bool exposure_hides_item(const struct exposure *e, const struct store_delivery *list, size_t n, uint64_t hash,
+                         int64_t *until_ms);
+
+/* When a play of that month hides no more: unix ms. */
+int64_t exposure_month_ends(const struct exposure *e, int month);
+
+/* Of an item: how often it was sent, as far as that is remembered, and how long ago the last time is. */
+struct exposed {
+    uint32_t times; /* 0: never */
+    int64_t age_ms; /* then it says nothing */
+};
+
+/* Memory that is kept from view to view. All zero at first. */
+struct exposure_memory {
+    struct exposure_room {
+        void *at;
+        size_t bytes;
+    } rooms[3];
+};
+void exposure_memory_free(struct exposure_memory *m);
+
+/* Of a view that which hides; of a plain policy it is the view itself. Its lists are the view's, or the memory's until
+ * its next use. 0 or ERR_NOMEM. */
+int exposure_view(const struct exposure *e, const struct store_view *view, struct exposure_memory *m,
+                  struct store_view *out);
+
+/* Of n items, whose hashes may repeat. 0 or ERR_NOMEM. */
+int exposure_tell(const struct exposure *e, const struct store_view *view, struct exposure_memory *m,
+                  const uint64_t *hashes, size_t n, struct exposed *out);
+
+/* Whether plays of that month hide. */
+static inline bool exposure_has_month(const struct exposure *e, int month)
+{
+    return policy_is_plain(e->policy) || month >= e->first_month;
+}
+
+#endif
