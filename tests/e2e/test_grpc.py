@@ -198,6 +198,7 @@ def test_while_what_was_staged_is_read(make_server):
             "Filter": dict(user="u1", items=["a"]),
             "Why": dict(user="u1", item="a"),
             "History": dict(user="u1"),
+            "Exposure": dict(user="u1", items=["a"]),
             "Forget": dict(user="u1", all=True),
             "Block": dict(session="s", ids=["1"]),
             "Unblock": dict(session="s", all=True),
