@@ -173,7 +173,7 @@ static void find_base(struct archive *a, const struct catalog *c)
     }
 }
 
-/* Whoever restores has one key: what was written with another one needs a round of its own. */
+/* A restore has one key: what was written with another one needs a round of its own. */
 static int look_at_key(struct archive *a, const struct catalog *c, struct err *err)
 {
     uint64_t last = a->cursor;

@@ -14,10 +14,8 @@ static void write_places(struct writer *w, const struct request *rq)
         const struct place *p = &rq->places[i];
         char month[MONTH_TEXT];
         write_map(w, 3);
-        write_str(w, "place");
-        write_str(w, place_name(p, month));
-        write_str(w, "error");
-        write_double(w, p->error);
+        write_pair_str(w, "place", place_name(p, month));
+        write_pair_double(w, "error", p->error);
         write_str(w, "until");
         if (p->until_ms > 0) {
             write_int(w, p->until_ms);

@@ -5,22 +5,15 @@ static void write_policy(struct writer *w, const struct policy *p, const struct 
 {
     char text[POLICY_TEXT];
     write_map(w, 7);
-    write_str(w, "policy");
-    write_str(w, p->name);
+    write_pair_str(w, "policy", p->name);
     policy_plays_text(p, text);
-    write_str(w, "plays");
-    write_str(w, text);
+    write_pair_str(w, "plays", text);
     policy_item_text(p, text);
-    write_str(w, "item");
-    write_str(w, text);
-    write_str(w, "questions");
-    write_int(w, (int64_t)c->questions);
-    write_str(w, "candidates");
-    write_int(w, (int64_t)c->candidates);
-    write_str(w, "hidden");
-    write_int(w, (int64_t)c->hidden);
-    write_str(w, "hidden_today");
-    write_int(w, (int64_t)c->hidden_today);
+    write_pair_str(w, "item", text);
+    write_pair_int(w, "questions", (int64_t)c->questions);
+    write_pair_int(w, "candidates", (int64_t)c->candidates);
+    write_pair_int(w, "hidden", (int64_t)c->hidden);
+    write_pair_int(w, "hidden_today", (int64_t)c->hidden_today);
 }
 
 enum outcome cmd_policies(struct resp_client *s, const struct slice *args, size_t n)

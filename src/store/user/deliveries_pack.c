@@ -157,22 +157,31 @@ static uint8_t *put_items(uint8_t *out, const struct delivered *d)
     return out;
 }
 
+/* Room in the scratch, which is emptied, for the list's payload in either version. ERR_INVALID: it is not united. */
+static int begin_payload(struct buf *scratch, const struct delivered *d, size_t *items)
+{
+    size_t most = 3 * VARINT_MAX;
+    if (!is_united(d, items)) {
+        return ERR_INVALID;
+    }
+    for (size_t i = 0; i < d->n; i++) {
+        most += ENTRY_MAX + (d->list[i].nth == 0 ? 1 + d->list[i].item.len : 0);
+    }
+    buf_clear(scratch);
+    return buf_reserve(scratch, most);
+}
+
 /* Writes the list's payload into the scratch. *form: the blob's first byte. */
 static int put_payload(struct buf *scratch, const struct delivered *d, uint8_t *form)
 {
-    size_t items, most = 3 * VARINT_MAX;
-    if (!is_united(d, &items)) {
-        return ERR_INVALID;
+    size_t items;
+    int rc = begin_payload(scratch, d, &items);
+    if (rc != 0) {
+        return rc;
     }
     bool grouped = false;
     for (size_t i = 0; i < d->n; i++) {
-        most += ENTRY_MAX + (d->list[i].nth == 0 ? 1 + d->list[i].item.len : 0);
         grouped = grouped || d->list[i].group != 0;
-    }
-    buf_clear(scratch);
-    int rc = buf_reserve(scratch, most);
-    if (rc != 0) {
-        return rc;
     }
     uint8_t *out = (uint8_t *)scratch->data;
     *form = (uint8_t)(VERSION_2 | (d->n > items ? REPEATED : 0) | (grouped ? GROUPED : 0));
@@ -193,15 +202,8 @@ static int put_payload(struct buf *scratch, const struct delivered *d, uint8_t *
 /* The same in version 1. An id says no more than the order. */
 static int put_old_payload(struct buf *scratch, const struct delivered *d, uint8_t *form)
 {
-    size_t items, most = 2 * VARINT_MAX;
-    if (!is_united(d, &items)) {
-        return ERR_INVALID;
-    }
-    for (size_t i = 0; i < d->n; i++) {
-        most += d->list[i].nth == 0 ? 2 + d->list[i].item.len : 0;
-    }
-    buf_clear(scratch);
-    int rc = buf_reserve(scratch, most);
+    size_t items;
+    int rc = begin_payload(scratch, d, &items);
     if (rc != 0) {
         return rc;
     }
@@ -362,7 +364,7 @@ static int broken(const struct reading *r, size_t i, const char *what)
     return err_set(r->err, ERR_CORRUPT, "delivery %zu of %zu has a broken %s", i + 1, r->n, what);
 }
 
-/* A higher id was sent later. Nobody knows when, but long ago: so the newest has the last of DELIVERED_MAX ms of 1970,
+/* A higher id was sent later; when is not known, but long ago: so the newest has the last of DELIVERED_MAX ms of 1970,
  * and each lower id one ms less. */
 static int get_ids(struct reading *r)
 {

@@ -150,7 +150,7 @@ bool feed_takes(struct sqlite_store *s)
     return takes;
 }
 
-/* A start would find its id in the feed alone, which loses it once nobody holds the event. */
+/* A start would find its id in the feed alone, which loses it once no consumer holds the event. */
 static bool is_rowless_taken(struct sqlite_store *s, uint64_t id, struct slice about)
 {
     s->feed->rowless = id;
