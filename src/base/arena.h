@@ -16,7 +16,7 @@ struct arena {
     size_t block_size;         /* 0: 64 KiB; blocks double up to 1 MiB unless fixed here */
     size_t limit;              /* of `bytes`; 0: none. What would be more is refused, before it is taken */
     bool (*more)(struct arena *a, size_t bytes); /* asked first, when the limit is short of so many: true when it has
-                                                  * raised the limit by as many. NULL: nobody */
+                                                  * raised the limit by as many. NULL: it is not asked */
     void *owner;                                 /* the caller's */
     bool refused;                                /* it was, since the last reset */
 };

@@ -26,16 +26,16 @@ enum {
     ERR_LARGE = -17,        /* the user has too much to be read here: see store_ops.load */
     ERR_LATE = -18,         /* the deadline has passed */
     ERR_ABSENT = -19,       /* this engine of the store has no such capability */
-    ERR_NOAUTH = -20,       /* whoever asks has not said who they are */
+    ERR_NOAUTH = -20,       /* the asker has not logged in */
     ERR_WRONGPASS = -21,    /* the name or the password is wrong */
     ERR_NOPERM = -22,       /* the account may not do this */
     ERR_LOGINS = -23,       /* too many failed logins: the password was not looked at */
     ERR_REPLICA = -24,      /* this node takes no writes: the text says who does */
     ERR_STALE = -25,        /* a replica that has not heard of its primary for too long */
     ERR_ALONE = -26,        /* durable here, but no replica has said that it is there, too */
-    ERR_COLD = -27,         /* the answer is on the disk only, and whoever asks doesn't wait for that */
+    ERR_COLD = -27,         /* the answer is on the disk only, and the asker doesn't wait for that */
     ERR_POOL = -28,         /* there is no such pool */
-    ERR_POOL_VERSION = -29, /* the pool is not what whoever asks takes it for */
+    ERR_POOL_VERSION = -29, /* the pool is not the version that the asker knows */
     ERR_KEY = -30,          /* encrypted with another key, or not as expected */
 };
 

@@ -1,6 +1,6 @@
 /* The one place where ids are hashed: seeded XXH3 64 (xxHash, Yann Collet).
  *
- * The seed is a folder's own (drawn at its first start), so that nobody outside can craft ids that
+ * The seed is a folder's own (drawn at its first start), so that a client can't craft ids that
  * collide. A user's key is the hash's bits as a signed number, because that is how SQLite orders a
  * rowid. Candidates are hashed once per question: the same 64 bits test the staged plays exactly and
  * give, by their top 32, the position in every month filter.

@@ -10,7 +10,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the list; the beats themselves take no lock */
 static struct heartbeat *heartbeats;
 
-/* When heartbeat_watch() was called last (0: nobody watches), and since when it has been without a gap. */
+/* When heartbeat_watch() was called last (0: not yet), and since when it has been without a gap. */
 static _Atomic int64_t watched_us, awake_us;
 
 enum { GAP_US = 3 * HEARTBEAT_EVERY_MS * 1000, NAP_NS = 1000000 };
@@ -69,7 +69,7 @@ void heartbeat_watch(int64_t now_us)
     atomic_store(&watched_us, now_us);
 }
 
-/* Up to when a thread's silence counts against it: now, or, when nobody has watched since a gap, up to that gap. After
+/* Up to when a thread's silence counts against it: now, or, when it was not watched since a gap, up to that gap. After
  * a SIGCONT other threads may run before the one that watches. */
 static int64_t watched_until(void)
 {
@@ -94,7 +94,7 @@ void heartbeat_end(struct heartbeat *b)
         }
     }
     pthread_mutex_unlock(&mutex);
-    sleep_stalled(b); /* whoever was told that it would be has found it in the list */
+    sleep_stalled(b); /* one who was told that it would be has found it in the list */
 }
 
 int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME])

@@ -258,7 +258,7 @@ int json_scan_key(struct json_scan *j, struct slice *name)
     return 0;
 }
 
-/* Checks a value that nobody wants. */
+/* Checks a value that is not wanted. */
 int json_scan_ignore(struct json_scan *j, int depth)
 {
     struct slice text;

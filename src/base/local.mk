@@ -1,4 +1,4 @@
-# When this was built, as configure found it: alone in a file, so that a new configure compiles nothing else anew.
+# When this was built, as configure found it: alone in a file, so that a new configure compiles nothing else again.
 BUILT_SOURCES += gen/built.h
 CLEANFILES += gen/built.h
 gen/built.h: Makefile

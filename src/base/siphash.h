@@ -1,4 +1,4 @@
-/* SipHash-2-4 with 128 bits (Jean-Philippe Aumasson and Daniel J. Bernstein): a fast keyed hash. Whoever does not know
+/* SipHash-2-4 with 128 bits (Jean-Philippe Aumasson and Daniel J. Bernstein): a fast keyed hash. One who does not know
  * the key can neither foresee a hash nor make two texts share one, unlike XXH3 (hash.h). */
 #ifndef UNSEEN_BASE_SIPHASH_H
 #define UNSEEN_BASE_SIPHASH_H

@@ -1,4 +1,4 @@
-/* A run of bytes that somebody else owns: an id, an argument, a line. May hold any byte, NUL too. */
+/* A run of bytes that another owns: an id, an argument, a line. May hold any byte, NUL too. */
 #ifndef UNSEEN_BASE_SLICE_H
 #define UNSEEN_BASE_SLICE_H
 

@@ -212,7 +212,7 @@ struct config {
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 
     _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
-    struct config *older;             /* of a changed one: the one before, which somebody may still read */
+    struct config *older;             /* of a changed one: the one before, which a thread may still read */
 };
 
 enum config_type {
@@ -362,7 +362,7 @@ typedef void config_change_fn(void *arg, const struct config_option *option, con
 int config_change(struct config *started, const struct config *configured, const struct config *read,
                   config_change_fn *each, void *arg, struct err *err);
 
-/* Returns to what the server was started with. Only when nobody reads any other. */
+/* Returns to what the server was started with. Only when no thread reads any other. */
 void config_forget_changes(struct config *started);
 
 /* Below which the server may be told to make backups: backup_root, or the data folder's path with "-backups" behind it.

@@ -422,7 +422,7 @@ static void run(void *arg)
             shut(c);
             set_doing(c, COURIER_OFF);
             if (is_remote(c)) {
-                courier_give_up(c->store, c->ops); /* once it is promoted, all is brought in anew */
+                courier_give_up(c->store, c->ops); /* once it is promoted, all is brought in again */
             }
             rest_ms(c, HEARTBEAT_EVERY_MS, true);
         } else if (is_fenced(c)) {

@@ -192,7 +192,8 @@ void asker_leave_cold(struct asker *a);
 int asker_ask(struct asker *a, struct query *q, struct err *err);
 void asker_stop(struct asker *a);
 
-/* The same in one call each: asker_why() returns how many places, asker_history() 1, or 0 for nobody. Block. */
+/* The same in one call each: asker_why() returns how many places, asker_history() 1, or 0 where there is no such user.
+ * Block. */
 int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err);
 int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err);
 

@@ -3,9 +3,9 @@
  *   struct pool | hashes (8 B an item) | cells (8 B a bucket) | starts (4 B a bucket) | entries (4 B an item, and 4) |
  *   marks (4 B for each POOL_STRIDE items) | ids (1 B an item, and the id) | name
  *
- * A bucket has some BUCKET_ITEMS items, and 64 cells, so a cell that isn't empty is nearly always somebody's who is
- * looked for, and the set bits below it say which entry is his. Only where two items share a cell of the bucket that
- * count is too low, by one for each of them but the first.
+ * A bucket has some BUCKET_ITEMS items, and 64 cells, so a cell that isn't empty is nearly always that of an
+ * item that is looked for, and the set bits below it say which entry is its. Only where two items share a cell of the
+ * bucket that count is too low, by one for each of them but the first.
  *
  * What is new is hashed and compared first, in scratch memory that is charged as well: only then it is known how large
  * the pool will be.

@@ -1,5 +1,5 @@
 /* A pool: candidates that the server holds, so that a question names them instead of sending them. It never changes
- * once it was made: whoever changes it makes another one, and questions that are at the old one go on with that.
+ * once it was made: a change makes another one, and questions that are at the old one go on with that.
  *
  * The items stand in the order in which they were given, each once: where one comes again, its first place counts.
  * Beside the ids stand their hashes, ready to be tested, and an index from hash to place, in which users can be looked
@@ -52,7 +52,7 @@ struct pool {
     uint64_t *cells;     /* of each bucket a word: those in which an item is, the first in the lowest bit */
     uint32_t *starts;    /* where each begins in entries, and in the upper two bits pool_shared() */
     uint32_t *entries;   /* of all items, ascending in each bucket: the fraction's upper bits, and below them the place;
-                          * and one of place 0 behind them, so that whoever is at one may read the next */
+                          * and one of place 0 behind them, so that a reader that is at one may read the next */
     uint32_t place_mask; /* the bits of the place */
 
     /* pool.c's own: */

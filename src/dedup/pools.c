@@ -221,7 +221,7 @@ static void describe(const struct pool_change *c, const struct pool *there, cons
     }
 }
 
-/* Asked before and after: what a primary has written behind its last event, as it stepped down, nobody else has. */
+/* Asked before and after: what a primary has written behind its last event, as it stepped down, no other node has. */
 static int may_change(const struct pools *all, const struct pool_change *c, struct err *err)
 {
     return c->replicated ? 0 : role_may_write(all->dedup->role, err);

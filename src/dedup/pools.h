@@ -3,8 +3,8 @@
  * Questions see a table that never changes. Each loop holds the newest one it has seen, and asks for another only when
  * the generation has moved, so a question takes no lock and counts no references; what is answered later holds on to
  * the pools that it needs. A change makes the new pool first, charged to pool_memory before it is made, then it is made
- * durable, then it is published as part of the next table. The old pool goes once nobody has it any more; so while it
- * is replaced there is room for both, or the change is refused.
+ * durable, then it is published as part of the next table. The old pool goes once no question has it any more; so while
+ * it is replaced there is room for both, or the change is refused.
  *
  * What was there at the start is loaded whatever pool_memory says by then, and a replica takes what its primary has.
  */
@@ -100,7 +100,7 @@ struct pool_change {
 };
 void pools_change(struct pools *all, struct pool_change *change);
 
-/* What somebody holds to make a pool of, counts as taken: so many bytes more, or less. It is refused nothing, but local
+/* What a caller holds to make a pool of counts as taken: so many bytes more, or less. It is refused nothing, but local
  * changes are while there is no room left. */
 void pools_charge(struct pools *all, int64_t bytes);
 

@@ -17,7 +17,7 @@ enum { LISTENERS_MAX = 8, WHY_TEXT = 320 };
 /* `changing` is held while a change becomes durable, `lock` for a few instructions. */
 struct role {
     struct store *store;        /* NULL: of a server without a folder */
-    char of[NODE_ADDRESS_TEXT]; /* whom the configuration follows; "" nobody */
+    char of[NODE_ADDRESS_TEXT]; /* whom the configuration follows; "" none */
     pthread_mutex_t changing, lock;
     pthread_cond_t durable;
     bool done; /* the change under way is */

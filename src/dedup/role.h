@@ -17,7 +17,7 @@ struct role;
 
 /* What the folder says, against replica_of. ERR_INVALID: they contradict each other, and the text says what to do. */
 int role_new(const struct config *cfg, struct store *store, struct role **role, struct err *err);
-/* Of a server without a folder, whose writes are refused with that text: a replica that follows nobody, for good. */
+/* Of a server without a folder, whose writes are refused with that text: a replica that follows none, for good. */
 int role_new_reader(const char *why, struct role **role, struct err *err);
 void role_free(struct role *r);
 
@@ -30,12 +30,13 @@ bool role_is_primary(const struct role *r); /* NULL: it is */
 void role_hold(struct role *r, const char *why);
 /* A second one, for a primary that doesn't know yet whether it was replaced. Each ends by itself alone. */
 void role_hold_start(struct role *r, const char *why);
-/* The same by itself, at that moment of clock_mono_ms(): whoever would hold may not be heard of by then. 0: never. */
+/* The same by itself, at that moment of clock_mono_ms(): the node that would hold may not be heard of by then. 0:
+ * never. */
 void role_hold_at(struct role *r, int64_t mono_ms);
 
 void role_look(const struct role *r, struct store_node *out);
 
-/* Somebody says that it is the primary of a term. Fences this node where that wins; blocks until that is durable.
+/* Another node says that it is the primary of a term. Fences this node where that wins; blocks until that is durable.
  * Returns 1: it has won; 0: this node's term is the higher one, or the same; or an error. */
 int role_meet(struct role *r, uint64_t term, uint64_t node, const char *address, struct err *err);
 

@@ -2,7 +2,7 @@
  * Expiry and eviction take sessions from that list's old end, so neither ever scans. The ttl is the same for all, so
  * the order of use is the order of expiry.
  *
- * A session is one piece of memory: links, name, the blob of its ids. It is allocated anew whenever its blob changes
+ * A session is one piece of memory: links, name, the blob of its ids. It is allocated again whenever its blob changes
  * its size, so it is never larger than it must be.
  *
  * The owner locks; `hash` is always shard_hash() of the name.

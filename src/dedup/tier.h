@@ -2,7 +2,7 @@
  * (src/replica/second.h). There is one at most.
  *
  * It answers as of a place in this node's own feed: all events up to `to` are in its answer, and maybe some later ones.
- * What it lacks is in memory here, or the answer doesn't count; whoever asks finds that out (service/ask_hedge.c):
+ * What it lacks is in memory here, or the answer doesn't count; the asker finds that out (service/ask_hedge.c):
  *
  *   asker_recent()              what memory here has, and the newest event that memory no longer has: `left`
  *   tier ask()                  answers, as of `to`
@@ -66,7 +66,7 @@ struct tier_ops {
     void (*port_close)(struct tier_port *port);
 
     /* False: it can't be asked now, and done() is not called. Bounded: it takes no more than some number of questions
-     * at a time, and none for which there is no memory. Nobody waits for a tier that is dead: within 100 ms of its
+     * at a time, and none for which there is no memory. No question waits for a tier that is dead: within 100 ms of its
      * death (no answer, though one is due) it takes no more, and what is under way is done() as TIER_FAILED. */
     bool (*ask)(struct tier_port *port, struct tier_question *q);
     void (*drop)(struct tier_port *port, struct tier_question *q); /* its answer is not wanted any more */

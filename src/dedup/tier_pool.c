@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/task.h"
 
-/* A question in memory of its own, since whoever asks may not wait for the thread that has it. Until it is freed it
+/* A question in memory of its own, since the asker may not wait for the thread that has it. Until it is freed it
  * counts in its loop's share of request_memory; a loop that ends gives that back before. */
 struct tier_job {
     struct tier_job *next, *next_of_port;
@@ -229,7 +229,7 @@ static void leave_port(struct tier_job *job)
     job->port = NULL;
 }
 
-/* With the mutex, which is left meanwhile, since whoever asked may ask again. lost: it is not answered, that's why. */
+/* With the mutex, which is left meanwhile, since the asker may ask again. lost: it is not answered, that's why. */
 static void tell(struct tier_pool *p, struct tier_job *job, const struct err *lost)
 {
     struct tier_question *q = job->asked;

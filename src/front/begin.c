@@ -38,7 +38,7 @@ static bool can_go_on(struct front *f, const struct front_meta *m, const struct 
     return *why == NULL;
 }
 
-/* A higher term fences whoever begins, also after a start; without one, what began after this one did. */
+/* A higher term fences the node that begins, also after a start; without one, what began after this one did. */
 static bool is_fenced(const struct front *f, const struct front_meta *m, const struct store_node *self)
 {
     if (m->present && m->node != self->node && m->seed == f->dedup->seed && m->term != self->term) {

@@ -33,13 +33,13 @@ bool front_is_wanted(const struct config *cfg);
  * ERR_ABSENT: the store keeps no feed. Blocks until the store keeps what is recorded for it. */
 int front_start(const struct dedup *dedup, struct front **front, struct err *err);
 struct tier *front_tier(struct front *f); /* NULL: NULL */
-void front_stop(struct front *f);         /* once nobody asks any more; what waits is sent after the next start */
+void front_stop(struct front *f);         /* once no question comes any more; what waits is sent after the next start */
 void front_free(struct front *f);         /* once the loops are gone */
 
 enum { FRONT_NAMED_MAX = 10, FRONT_TEXT = 320 };
 
 struct front_status {
-    struct courier_status courier;    /* FILLING: users are brought in anew; until then it answers nothing */
+    struct courier_status courier;    /* FILLING: all users are brought in again; until then it answers nothing */
     char address[FRONT_ADDRESS_TEXT]; /* of the Redis; "": it was not reached yet */
     bool full;
     uint64_t epoch;
@@ -48,7 +48,7 @@ struct front_status {
     uint64_t states, state_bytes; /* that were sent; the courier's bytes have them, too */
     uint64_t rebuilds;
     uint64_t giants, unread; /* states that were too large, or could not be read */
-    uint64_t dirty;          /* users whose state is to be sent anew, now */
+    uint64_t dirty;          /* users whose state is to be sent again, now */
     uint64_t filled;         /* users that were brought in by the rebuild, so far */
 
     /* Reconciliation. */
@@ -62,7 +62,8 @@ void front_look(const struct dedup *d, struct front_status *out); /* any thread;
 
 /* Compares all users, at front_users_rate. ERR_ABSENT: there is no front, or it isn't full now. */
 int front_reconcile(struct front *f, struct err *err);
-/* Removes what stands there and brings all users in anew; also ends COURIER_FENCED, so that the other one is fenced. */
+/* Removes what stands there and brings all users in again; also ends COURIER_FENCED, so that the other one is
+ * fenced. */
 int front_rebuild(struct front *f, struct err *err);
 
 void front_figures_each(const struct dedup *d, figure_visit *visit, void *arg);

@@ -52,7 +52,7 @@ struct front {
     bool rebuild;          /* asked for */
     bool begin_again;      /* what stands there is not what was begun, the other thread has found */
     bool reconcile;        /* the same */
-    bool filling;          /* what stands there is removed, to be brought in anew */
+    bool filling;          /* what stands there is removed, to be brought in again */
     struct front_status status;
     uint64_t node, epoch; /* as the writer has begun; epoch 0: it has not */
     uint64_t last_epoch;  /* ever */
@@ -124,7 +124,7 @@ void front_pay(struct front *f, size_t n);
 
 /* reconcile.c: one step of the pass under way: 1; 0 it has ended. */
 int front_reconcile_step(struct front *f, struct err *err);
-/* One user, who is named and sent anew if they differ. */
+/* One user, who is named and sent again if they differ. */
 int front_compare_user(struct front *f, struct slice user, struct err *err);
 
 /* tier.c */

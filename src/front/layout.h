@@ -1,4 +1,4 @@
-/* What stands in the front's Redis, for whoever writes and whoever reads it. P is front_prefix.
+/* What stands in the front's Redis, for its writer and its readers. P is front_prefix.
  *
  *   P"meta"    hash: v = FRONT_LAYOUT; seed, node, run (16 hex digits each); epoch, to (decimal); full (0 or 1);
  *              term = the writer's, of promotions (dedup/role.h; decimal; none of versions before it, which is 0);
@@ -12,7 +12,7 @@
  *              import), so this is not believed until r >= s; g = 1: too large, nothing but r is here; b = 1: parts
  *              could not be read, nothing but r is here
  *   P"t:"user  sorted set, events that are later than r: the score is the event's seq
- *   P"d"       set of users whose state is to be sent anew: t has grown, or s says so
+ *   P"d"       set of users whose state is to be sent again: t has grown, or s says so
  *
  * A revision is a place in the feed of `node`: all events of the user up to r are in the state, and maybe later ones.
  * So w with what t holds is all up to `to`, at any time, whatever is flushed meanwhile, and nothing needs to be written
@@ -57,7 +57,7 @@ enum {
     FRONT_KEY_MAX = 64 + 2 + 255, /* of front_prefix, and of a user */
     FRONT_TOMBSTONE_MS = 24 * 3600 * 1000,
     FRONT_USER_MAX = 512 * 1024,   /* bytes of a state; of a user who has more the front answers nothing */
-    FRONT_EVENTS_MAX = 128,        /* of t; beyond it the state is sent anew ... */
+    FRONT_EVENTS_MAX = 128,        /* of t; beyond it the state is sent again ... */
     FRONT_EVENTS_READ = 8192,      /* ... and beyond this a reader gives up */
     FRONT_PLAY_BYTES = 12,         /* of p */
     FRONT_HASH_BYTES = 8,          /* of x */

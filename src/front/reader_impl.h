@@ -1,7 +1,7 @@
 /* Inside reader_store.h: the store, its readers, and the threads that answer them.
  *
  * A load belongs to its reader until a thread takes it. The thread works on the load's own memory, without the mutex;
- * so a reader may be closed meanwhile: whoever asked is told so, and the load is the thread's to free.
+ * so a reader may be closed meanwhile: the asker is told so, and the load is the thread's to free.
  */
 #ifndef UNSEEN_FRONT_READER_IMPL_H
 #define UNSEEN_FRONT_READER_IMPL_H
@@ -17,7 +17,7 @@ enum { FRONT_USER_ID_MAX = 255 };
 
 struct front_load {
     struct front_load *next;
-    struct store_load *asked; /* NULL: nobody waits for it */
+    struct store_load *asked; /* NULL: no question waits for it */
     bool at_work;             /* a thread has it */
     size_t user_len;
     char user[FRONT_USER_ID_MAX];
@@ -72,7 +72,7 @@ void front_reader_stop(struct front_store *s);
 /* With the mutex: takes a load out of the queue; false: it isn't there. */
 bool front_reader_leave(struct front_store *s, const struct front_load *f);
 
-/* With the mutex, which is left meanwhile: answers whoever asked, or frees a load that nobody asks for any more. */
+/* With the mutex, which is left meanwhile: answers the asker, or frees a load that has no asker any more. */
 void front_reader_tell(struct front_store *s, struct front_load *f, const struct err *err);
 
 /* Whether what stands there as of meta is young enough: 0, ERR_STALE. */

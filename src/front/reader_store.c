@@ -138,7 +138,7 @@ static int store_refusal(struct store *base, struct err *err)
 static int store_publish(struct store *base, const char *address, struct err *err)
 {
     (void)base, (void)address, (void)err;
-    return 0; /* nobody else can open it */
+    return 0; /* no other process can open it */
 }
 
 static void store_stats(struct store *base, struct store_stats *out)

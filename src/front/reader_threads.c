@@ -297,7 +297,7 @@ static void take_look(struct front_store *s, const struct look *look)
     s->meta = *meta;
 }
 
-/* Whoever was the master may be cut off, and not know that it is none any more: the Sentinels are asked anew. */
+/* The former master may be cut off, and not know that it is none any more: the Sentinels are asked again. */
 static void find_master_again(struct front_thread *t, int64_t *since_us, int64_t *at_ms, const struct look *look)
 {
     const int64_t now_us = clock_real_us();

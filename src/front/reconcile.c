@@ -31,7 +31,7 @@ static void name(struct front *f, struct slice user, const char *why)
               log_quote_str(why));
 }
 
-/* What is past retention counts on neither side: it is swept some day here, and there when the user is sent anew.
+/* What is past retention counts on neither side: it is swept some day here, and there when the user is sent again.
  * Returns whether there was something. */
 static bool drop_expired(struct user_snapshot *p, int first_kept)
 {

@@ -12,8 +12,9 @@
 /* As FRONT_EVENTS_MAX. */
 #define EVENTS_MAX "128"
 
-/* What somebody else has put in the place of one of these keys is no reason to fail for all: the reader is told. Nor is
- * a text of any length: beyond ARGV[2] bytes nothing is sent. Whether keys were evicted is said by the same breath. */
+/* What another program has put in the place of one of these keys is no reason to fail for all: the reader is told. Nor
+ * is a text of any length: beyond ARGV[2] bytes nothing is sent. Whether keys were evicted is said by the same
+ * breath. */
 static const char read_text[] = "local left = tonumber(ARGV[2]) "
                                 "local function read(...) "
                                 "  local got = redis.pcall(...) "

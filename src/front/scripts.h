@@ -3,12 +3,12 @@
  * another one is there, or GONE where there is no meta.
  *
  * A user's keys of another type, or with a revision that lies ahead of the feed, are as good as lost: the user is stale
- * until their state has come anew.
+ * until their state has come again.
  *
  * READ     keys meta, w, t; argument: how many events at most. Answers meta, w (HGETALL each), t (ZRANGE WITHSCORES),
  * or in place of t how many it has, when those are more. BEGIN    keys meta; arguments: the epoch that was read (0:
  * there was no meta), the new one, seed, node, run, evicted, term, 1 when it takes over
- * whatever term stands there; and, to begin anew: to, at. Answers OK; GONE; or FENCED and the term: that of another
+ * whatever term stands there; and, to begin again: to, at. Answers OK; GONE; or FENCED and the term: that of another
  * node with the same seed is higher. CLEARED
  * keys meta, and others; arguments: epoch, 1 when nothing is left. Removes the others. EVENTS   keys meta, d, then w
  * and t of each user; arguments: epoch, old to, new to, at, where the user begins in the name of w (from 1), then of

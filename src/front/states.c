@@ -208,7 +208,7 @@ static void set_dirty(struct front *f, uint64_t n)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* Some of them, by chance, so that one who can't be read keeps up nobody. 1: some were sent. */
+/* Some of them, by chance, so that one who can't be read holds up no other. 1: some were sent. */
 static int send_dirty(struct front *f, struct err *err)
 {
     char key[FRONT_KEY_MAX], count[NUMBER_TEXT];

@@ -47,8 +47,8 @@ int front_question_read(struct front_link *link, const char *prefix, const struc
                         struct front_question *q, struct err *err)
 {
     char meta[FRONT_KEY_MAX], state[FRONT_KEY_MAX], events[FRONT_KEY_MAX], most[16], bytes[16];
-    const struct slice nobody = slice_str("");
-    const struct slice *who = user != NULL ? user : &nobody; /* nobody has that id */
+    const struct slice no_user = slice_str("");
+    const struct slice *who = user != NULL ? user : &no_user; /* an id that no user has */
     snprintf(most, sizeof most, "%d", FRONT_EVENTS_READ);
     snprintf(bytes, sizeof bytes, "%d", FRONT_VALUES_MAX);
     const struct slice words[] = {slice_str("3"),

@@ -1,7 +1,7 @@
 /* What the front's courier (dedup/courier.h) does with events: sends some hundred in one script, in their order.
  *
  * It begins with each connection (begin.c): what stands there is compared with the feed, and is gone on with from its
- * own `to`, or removed and brought in anew (states.c) when the feed doesn't reach back to there, or it is another
+ * own `to`, or removed and brought in again (states.c) when the feed doesn't reach back to there, or it is another
  * folder's. Each beginning takes an epoch of its own, so that what an earlier connection still delivers is refused; a
  * writer that finds a higher one of another node or run is fenced. It reads no history, so a disk that hangs does not
  * hold it up.
@@ -39,7 +39,7 @@ int front_verdict(const struct reply *reply, struct err *err)
                                                               : "what stood in the front is gone");
 }
 
-/* Nobody may believe what is there until it is begun anew. */
+/* No reader may believe what is there until it is begun again. */
 static void end_epoch(void *arg)
 {
     struct front *f = arg;
@@ -244,8 +244,9 @@ static int check_meta(struct front *f, struct err *err)
     }
     bool ours = m->present && m->seed == f->dedup->seed && m->node == f->node && m->run == f->w.run &&
                 m->evicted == f->evicted && (m->full || !full);
-    return ours || (m->present && m->epoch != f->last_epoch) ? 0
-                                                             : err_set(err, ERR_STALE, "somebody has changed its meta");
+    return ours || (m->present && m->epoch != f->last_epoch)
+               ? 0
+               : err_set(err, ERR_STALE, "another process has changed its meta");
 }
 
 /* Each second: that Redis, and what stands there. */

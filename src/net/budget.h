@@ -92,8 +92,8 @@ static inline size_t budget_kept(const struct budget *b)
     return budget_load(&b->request_max) / 4;
 }
 
-/* At the start, and whenever the limit changes: what is held above a lower one is given back as it is answered. Whoever
- * asks meanwhile may see the old and the new limits mixed, once. */
+/* At the start, and whenever the limit changes: what is held above a lower one is given back as it is answered. A
+ * reader may meanwhile see the old and the new limits mixed, once. */
 static inline void budget_limit(struct budget *b, size_t limit, size_t request_max, size_t n_shares)
 {
     size_t one = request_max < limit / 8 ? request_max : limit / 8;
@@ -204,7 +204,7 @@ static inline bool budget_overdraft_is_full(const struct budget *b, size_t more)
     return over > most || more > most - over;
 }
 
-/* Whether whoever holds the overdraft may hold so much more; else nobody else may until it does. */
+/* Whether the holder of the overdraft may hold so much more; else no other may until it does. */
 static inline bool budget_overdraft_allows(struct budget *b, size_t more)
 {
     if (budget_overdraft_is_full(b, more)) {
@@ -220,8 +220,8 @@ static inline void budget_set_over(struct budget *b, size_t held)
     budget_make_place(b, held);
 }
 
-/* Whoever has the overdraft was allowed nothing that it doesn't hold by now, and waits for so much more: what it needed
- * before is shared again. */
+/* The holder of the overdraft was allowed nothing that it doesn't hold by now, and waits for so much more: what it
+ * needed before is shared again. */
 static inline void budget_look_at_overdraft(struct budget *b, size_t wants)
 {
     size_t over = budget_load(&b->over), most = budget_shared(b);
@@ -229,7 +229,8 @@ static inline void budget_look_at_overdraft(struct budget *b, size_t wants)
     atomic_store_explicit(&b->shared, left < most ? left : most, memory_order_relaxed);
 }
 
-/* The overdraft, for somebody who has taken so many bytes: they and what is added to them no longer count as shared. */
+/* The overdraft, for a holder that has taken so many bytes: they and what is added to them no longer count as
+ * shared. */
 static inline bool budget_overdraw(struct budget_share *s, size_t held)
 {
     if (atomic_load_explicit(&s->all->overdrawn, memory_order_relaxed) || atomic_exchange(&s->all->overdrawn, true)) {

@@ -1,7 +1,7 @@
 /* How a connection ends. CONN_OPEN -> CONN_FINISHING: nothing more is taken in, what is in out is sent, then our half
  * is shut, and what the peer still sends is thrown away for a moment, since closing with unread bytes would make its
  * kernel throw away our last words. -> CONN_CLOSING: libuv closes the handle and calls back; the memory goes when
- * nobody holds the connection any more. */
+ * nothing holds the connection any more. */
 #include "net/conn.h"
 
 #include <linux/sockios.h>
@@ -348,8 +348,8 @@ static bool must_go(const struct conn *c, size_t part)
     return must;
 }
 
-/* Half requests may hold all that there is, each waiting for more. Then some must go; and so must whoever has the
- * overdraft and has many requests at once, once they leave no room for one another. */
+/* Half requests may hold all that there is, each waiting for more. Then some must go; and so must the holder of
+ * the overdraft, if it has many requests at once, once they leave no room for one another. */
 static bool is_jammed(struct conn *c, int64_t now)
 {
     const struct worker *w = c->worker;

@@ -18,7 +18,7 @@
  * On a listener with tls:// all of this is the same to the protocol (conn_tls.c). But what was decrypted can't be left
  * where it was: so records stay with the kernel until there is room for what they hold.
  *
- * Whoever does something for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
+ * Work for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
  * goes away. Output is dropped once the client is gone.
  */
 #ifndef UNSEEN_NET_CONN_H
@@ -82,7 +82,8 @@ struct conn_ops {
     /* One thing that this connection had recorded was answered: it was of n items, and is durable if err->code is 0. */
     void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
 
-    /* The peer is gone, and something still holds the connection: nobody waits for what it asked for. NULL: nothing. */
+    /* The peer is gone, and something still holds the connection: its answers are not wanted any more. NULL:
+     * nothing. */
     void (*gone)(struct conn *c);
 
     /* A last word, if there is one to say; good until the next call. NULL: there never is. */
@@ -180,7 +181,7 @@ struct conn {
 };
 
 /* Takes over a socket that the listener has accepted, which stays while there are workers. On failure it is closed.
- * address: of the peer, of IPv6 or IPv4; nobody can be asked for it once the peer is gone. */
+ * address: of the peer, of IPv6 or IPv4; the kernel does not tell it once the peer is gone. */
 void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, const struct sockaddr_in6 *address,
                uint64_t id);
 

@@ -173,7 +173,7 @@ void conn_settle(struct conn *c, size_t before, int64_t now)
         c->partial_ms = now;
     }
     if (c->overdraft && conn_reads_directly(c) && conn_wants_input(c)) {
-        conn_own_room(c); /* now, or the overdraft goes to somebody else */
+        conn_own_room(c); /* now, or the overdraft goes to another */
     }
     conn_end_if_done(c);
     conn_account(c);
@@ -241,22 +241,22 @@ bool conn_has_more(const struct conn *c)
     return ioctl(conn_fd(c), FIONREAD, &bytes) < 0 || (size_t)bytes > c->in_kernel || conn_has_ended(c, true);
 }
 
-/* Half a request is with the kernel: waits there for the rest, or gets memory. `anew`: some of it has just come. */
-static void wait_for_rest(struct conn *c, bool anew)
+/* Half a request is with the kernel: waits there for the rest, or gets memory. grown: some of it has just come. */
+static void wait_for_rest(struct conn *c, bool grown)
 {
     size_t have = c->input.len + c->in_kernel;
-    if (!anew && conn_has_ended(c, true)) {
+    if (!grown && conn_has_ended(c, true)) {
         conn_end_input(c, UV_EOF);
         return;
     }
     size_t missing = c->need > have && !conn_is_stranger(c) ? c->need - have : 1;
     bool small = have + missing <= CONN_READ;
     bool fits = budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ);
-    if (anew && c->is_unix && !fits) {
+    if (grown && c->is_unix && !fits) {
         worker_wait_rest(c); /* such a socket knows no mark */
         return;
     }
-    if (anew && !c->is_unix && (small ? conn_is_stranger(c) || !fits : c->in_kernel < CONN_READ / 2)) {
+    if (grown && !c->is_unix && (small ? conn_is_stranger(c) || !fits : c->in_kernel < CONN_READ / 2)) {
         set_low_water(c, small || c->in_kernel + missing < CONN_READ / 2 ? c->in_kernel + missing : CONN_READ / 2);
         return;
     }
@@ -283,8 +283,8 @@ static void look(struct conn *c, size_t most)
     }
     int64_t now = clock_mono_ms();
     size_t kept = c->input.len;
-    bool anew = (size_t)n > c->in_kernel;
-    if (anew) {
+    bool grown = (size_t)n > c->in_kernel;
+    if (grown) {
         worker_count(c->worker, COUNT_BYTES_IN, (size_t)n - c->in_kernel);
         c->active_ms = now;
         c->arrived_us = kept + c->in_kernel == 0 ? clock_figures_us() : c->arrived_us;
@@ -310,7 +310,7 @@ static void look(struct conn *c, size_t most)
             look(c, CONN_READ);
             return;
         }
-        wait_for_rest(c, anew || consumed > 0);
+        wait_for_rest(c, grown || consumed > 0);
     } else {
         set_low_water(c, 1);
     }

@@ -4,7 +4,7 @@
  * whole request, which frees it at once.
  *
  * Handshakes take up to a millisecond each. They stand in a line of their own, which gets a slice of each turn, so that
- * thousands of them hold up nobody else.
+ * thousands of them hold up no other.
  *
  * Output is encrypted when it is sent, some records at a time; what the kernel does not take of these is left to libuv,
  * and the rest stays as it is.
@@ -84,7 +84,7 @@ static void seal(struct conn *c)
     }
     size_t n = rest < most ? rest : most;
     if (n > 0 && (c->tls == NULL || tls_write(c->tls, c->out.data + c->sealed, n, sealed) < 0)) {
-        n = rest; /* nobody will read it */
+        n = rest; /* it is never read */
     }
     c->sealed += n;
     if (c->state == CONN_FINISHING && c->sealed == c->out.len && c->tls != NULL) {

@@ -88,7 +88,7 @@ int listeners_add_tcp(struct listeners *all, const char *option, const char *add
     return code;
 }
 
-/* Whether the file is a socket on which nobody answers. */
+/* Whether the file is a socket on which no process answers. */
 static bool is_stale(const char *path, const struct sockaddr_un *a)
 {
     struct stat st;
@@ -126,7 +126,7 @@ static int find_group(const char *name, gid_t *gid, struct err *err)
     return 0;
 }
 
-/* Through a descriptor, since a path may be swapped under us. Nobody can connect yet: it does not listen. */
+/* Through a descriptor, since a path may be swapped under us. No client can connect yet: it does not listen. */
 static int give_to(const char *path, gid_t gid, mode_t mode, struct stat *st)
 {
     char self[64];

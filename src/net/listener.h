@@ -44,8 +44,8 @@ struct listeners {
 int listeners_add_tcp(struct listeners *all, const char *option, const char *addresses, const char *scheme,
                       const struct conn_ops *ops, const struct worker_side *side, struct err *err);
 
-/* At cfg->unix_socket. Until it has the group and the mode that are wanted nobody can connect. A file left behind by a
- * process that is gone is replaced. Sets the process's umask for a moment. */
+/* At cfg->unix_socket. Until it has the group and the mode that are wanted no client can connect. A file left behind by
+ * a process that is gone is replaced. Sets the process's umask for a moment. */
 int listeners_add_unix(struct listeners *all, const struct config *cfg, const struct conn_ops *ops, struct err *err);
 
 void listeners_free(struct listeners *all); /* closes; removes the socket file */

@@ -1,4 +1,4 @@
-/* Failed logins, by address: whoever guesses passwords is made to wait.
+/* Failed logins, by address: a client that guesses passwords is made to wait.
  *
  * So many wrong passwords in a row cost nothing (`free`). From then on an address has one turn in LOGINS_TURN_MS,
  * however many connections it opens, and whether its next password is right or wrong: before the turn it isn't looked
@@ -29,7 +29,7 @@ enum {
 };
 
 struct login_row {
-    uint64_t peer;   /* PEER_UNIX: nobody's */
+    uint64_t peer;   /* PEER_UNIX: a free row */
     int64_t turn_ms; /* when the next turn is free */
     int64_t last_ms; /* of the last failure */
     uint32_t failed; /* in a row */

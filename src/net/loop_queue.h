@@ -1,7 +1,7 @@
 /* Messages to the thread that runs a loop: a locked list and one wake-up.
  *
  * Any thread posts; the owner's thread takes the whole list at once and delivers each message in the order of posting.
- * Nobody ever waits for anybody: the lock is held for a few instructions.
+ * No thread waits for another: the lock is held for a few instructions.
  */
 #ifndef UNSEEN_NET_LOOP_QUEUE_H
 #define UNSEEN_NET_LOOP_QUEUE_H
@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-/* Stands inside the message; whoever it is delivered to owns that from then on. */
+/* Stands inside the message; the receiver owns that from then on. */
 struct loop_message {
     struct loop_message *next;
     void (*deliver)(struct loop_message *message, void *owner);
@@ -39,7 +39,7 @@ bool loop_queue_post_if_open(struct loop_queue *queue, struct loop_message *mess
 /* On the loop's thread. Delivers what is there; messages that come later are kept for loop_queue_drain(). */
 void loop_queue_close(struct loop_queue *queue);
 
-/* Delivers what is there, by whoever is alone with the queue once its thread has ended. */
+/* Delivers what is there, by the thread that is alone with the queue once the queue's own has ended. */
 void loop_queue_drain(struct loop_queue *queue);
 
 void loop_queue_free(struct loop_queue *queue);

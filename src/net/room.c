@@ -196,7 +196,7 @@ static struct worker *worker_to_shed(struct room *r, bool fresh)
     return chosen != NULL ? chosen : &r->workers[turn % (unsigned)r->n_workers];
 }
 
-/* Whether somebody silent will go. */
+/* Whether a silent one will go. */
 static bool make_room(struct room *r)
 {
     int64_t shedding = atomic_load_explicit(&r->shedding, memory_order_relaxed);
@@ -237,7 +237,7 @@ bool room_is_crowded(const struct room *r)
     return r->patient && atomic_load_explicit(&r->clients, memory_order_relaxed) >= r->max + ROOM_SPARE;
 }
 
-/* How many may be there beyond r->max where nobody is silent. */
+/* How many may be there beyond r->max where none is silent. */
 static int64_t spare(const struct room *r, uint64_t peer)
 {
     return r->patient ? ROOM_SPARE : peer == PEER_UNIX ? ROOM_KEPT : 0;

@@ -1,10 +1,10 @@
 /* Room for connections: who may come in, and who goes when there is none left.
  *
  * At max_clients a new connection takes the place of a silent one, the oldest first: one that has asked nothing yet or,
- * where there is a password, has not given it. So connections that say nothing keep nobody out, and those that work are
- * never closed for others. Only where nobody is silent is the new one turned away. Unix sockets have some room of their
- * own above max_clients, so that an administrator gets in. max_clients_per_address counts what one address has, but for
- * Unix sockets.
+ * where there is a password, has not given it. So connections that say nothing keep no other out, and those that work
+ * are never closed for others. Only where none is silent is the new one turned away. Unix sockets have some room of
+ * their own above max_clients, so that an administrator gets in. max_clients_per_address counts what one address has,
+ * but for Unix sockets.
  *
  * Each edge has a room of its own: RESP's has max_clients, HTTP's a number that is fixed.
  *
@@ -31,7 +31,7 @@ struct room_address;
 
 enum {
     ROOM_KEPT = 16,  /* for Unix sockets, above max_clients */
-    ROOM_SPARE = 64, /* above max_clients for moments, until somebody silent is gone; ROOM_KEPT included */
+    ROOM_SPARE = 64, /* above max_clients for moments, until a silent one is gone; ROOM_KEPT included */
 };
 
 struct room {
@@ -48,7 +48,7 @@ struct room {
     struct log_limit turned_limit, shed_limit;
 
     pthread_mutex_t lock;             /* of what follows */
-    struct room_address **by_address; /* NULL: nobody counts */
+    struct room_address **by_address; /* NULL: they are not counted */
     uint32_t n_buckets;
 };
 

@@ -60,7 +60,7 @@ static inline struct tls_files tls_files_to_connect(const struct config *cfg)
 int tls_server(const struct tls_files *files, struct tls_context **context, struct err *err);
 int tls_client(const struct tls_files *files, struct tls_context **context, struct err *err);
 
-/* Reads the files of a server anew, for the connections that come from here on. An error leaves all as it was. */
+/* Reads the files of a server again, for the connections that come from here on. An error leaves all as it was. */
 int tls_reload(struct tls_context *context, const struct tls_files *files, struct err *err);
 void tls_context_free(struct tls_context *context); /* NULL is fine; its streams go on */
 

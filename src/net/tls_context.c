@@ -76,7 +76,7 @@ static int use_cert(SSL_CTX *ctx, const struct tls_files *files, struct err *err
     return code;
 }
 
-/* Whoever is named in the file is trusted, also one that another has signed. */
+/* A CA that the file names is trusted, also one that another has signed. */
 static int trust(SSL_CTX *ctx, const char *path, bool is_server, struct err *err)
 {
     int code = check_readable("CA", path, err);

@@ -32,7 +32,7 @@
 #include "net/room.h"
 #include "net/tls.h"
 
-/* Counted by each worker for itself, summed by whoever asks. */
+/* Counted by each worker for itself, summed by the reader. */
 enum counter {
     COUNT_CONNECTIONS,
     COUNT_REJECTED, /* over max_clients, or max_clients_per_address */
@@ -159,7 +159,7 @@ void worker_pool_reconfigured(struct worker_pool *pool);
 
 int64_t worker_pool_tls_expires(const struct worker_pool *pool); /* seconds of unix time; 0: no listener has TLS */
 
-/* Reads certificate, key and CAs anew: new connections get them. An error is logged, and leaves those before. */
+/* Reads certificate, key and CAs again: new connections get them. An error is logged, and leaves those before. */
 int worker_pool_reload_tls(struct worker_pool *pool, struct err *err);
 
 /* Returns once all threads have ended. Called again, it does nothing. */
@@ -179,7 +179,7 @@ void worker_deal(const struct listener *l, int fd, uint64_t peer, const struct s
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);
 
-/* Kicks the connection when so much more may be held (whoever has the overdraft first); or at the next turn. It is in
+/* Kicks the connection when so much more may be held (the holder of the overdraft first); or at the next turn. It is in
  * no line. */
 void worker_wait(struct conn *c, enum budget_use use, size_t more);
 void worker_wait_turn(struct conn *c);
@@ -189,6 +189,6 @@ void worker_leave_line(struct conn *c);
 void worker_stop_waiting(struct conn *c);    /* leaves a line of those that wait for memory, and no other */
 void worker_serve_lines(struct worker *w);   /* at the end of a turn, while a connection waits for memory */
 void worker_make_way(struct worker *w);      /* each second, and while strangers wait for memory: some make way */
-bool worker_is_busy(const struct worker *w); /* somebody waits for something */
+bool worker_is_busy(const struct worker *w); /* a connection waits for something */
 
 #endif
