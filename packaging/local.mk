@@ -77,6 +77,23 @@ dist_docs_DATA = \
 	docs/troubleshooting.md \
 	docs/users-rights.md
 
+# Programs that docs/clients.md links to.
+nobase_dist_doc_DATA = \
+	tests/integration/c/loop.c \
+	tests/integration/go-redis/gohash/main.go \
+	tests/integration/go-redis/goredis/main.go \
+	tests/integration/go/example/main.go \
+	tests/integration/java/dubbo/src/main/java/Example.java \
+	tests/integration/java/grpc/src/main/java/Example.java \
+	tests/integration/java/redis/src/main/java/HashExample.java \
+	tests/integration/java/redis/src/main/java/JedisExample.java \
+	tests/integration/java/redis/src/main/java/LettuceExample.java \
+	tests/integration/java/redis/src/main/java/SpringExample.java \
+	tests/integration/node/example.mjs \
+	tests/integration/node/ioredis.mjs \
+	tests/integration/php/predis.php \
+	tests/integration/python/loop_asyncio.py
+
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \
 	etc/alerts.yml \

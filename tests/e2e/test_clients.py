@@ -1,4 +1,4 @@
-"""The programs of docs/clients.md, as they stand there."""
+"""The programs of docs/clients.md, as they stand there, or in the files that it links to."""
 import json
 import os
 import re
@@ -26,6 +26,12 @@ def program(language, document=DOCUMENT):
     return text
 
 
+def linked(path):
+    """A file of ours to which the document leads."""
+    assert f"](../{path})" in (REPO / DOCUMENT).read_text()
+    return (REPO / path).read_text()
+
+
 def expect(server, user, command, **environment):
     done = subprocess.run(command, env=dict(os.environ, PORT=str(server.port), **environment), capture_output=True,
                           text=True, timeout=60)
@@ -41,15 +47,16 @@ def test_python(server):
 
 
 def test_asyncio(server):
-    expect(server, "asyncio:u1", [sys.executable, "-c", program("python asyncio")])
+    expect(server, "asyncio:u1", [sys.executable, "-c", linked("tests/integration/python/loop_asyncio.py")])
 
 
-@pytest.mark.parametrize("package, fence, user", [("redis", "javascript", "node:u1"),
-                                                  ("ioredis", "javascript ioredis", "ioredis:u1")])
-def test_node(server, folder, package, fence, user):
+@pytest.mark.parametrize("package, text, user", [
+    ("redis", program("javascript"), "node:u1"),
+    ("ioredis", linked("tests/integration/node/ioredis.mjs"), "ioredis:u1")], ids=["redis", "ioredis"])
+def test_node(server, folder, package, text, user):
     assert NODE and (HERE / "node_modules" / package).is_dir(), "npm ci --prefix tests/e2e/node"
     (folder / "node_modules").symlink_to(HERE / "node_modules")
-    (folder / "unseen.mjs").write_text(program(fence))
+    (folder / "unseen.mjs").write_text(text)
     expect(server, user, [NODE, folder / "unseen.mjs"])
 
 
@@ -67,7 +74,7 @@ def test_c(server, folder):
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None or not os.path.exists("/usr/include/hiredis/hiredis.h"):
         pytest.skip("no compiler, or no libhiredis-dev")
-    (folder / "unseen.c").write_text(program("c"))
+    (folder / "unseen.c").write_text(linked("tests/integration/c/loop.c"))
     subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-o", folder / "a.out", folder / "unseen.c", "-lhiredis"],
                    check=True)
     expect(server, "c:u1", [folder / "a.out"])
@@ -92,10 +99,10 @@ def test_python_of_many_users(make_server, folder):
 
 
 def test_every_program_is_run():
-    """Here, or by tests/integration/test_examples.py, which has those that are files."""
+    """Here, or by tests/integration/test_examples.py, which has the other files."""
     fences = re.findall(r"^```(\S.*)$", (REPO / DOCUMENT).read_text(), re.MULTILINE)
     programs = [fence for fence in fences if fence.split()[0] not in ("console", "py")]
-    here = ["python", "python asyncio", "javascript", "javascript ioredis", "c"]
+    here = ["python", "javascript"]
     assert [fence for fence in programs if " tests/integration/" not in fence] == here
     for fence in programs:
         if " tests/integration/" in fence and "hash" not in fence.lower():

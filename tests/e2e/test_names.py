@@ -60,7 +60,7 @@ def links(path):
 def installed():
     """Documents and where they stand below the folder of documents, as packaging/local.mk has them."""
     rules = re.sub(r"\\\n", " ", (REPO / "packaging" / "local.mk").read_text())
-    files = " ".join(re.findall(r"^dist_(?:doc|docs)_DATA = (.*)$", rules, re.MULTILINE)).split()
+    files = " ".join(re.findall(r"^(?:nobase_)?dist_(?:doc|docs)_DATA = (.*)$", rules, re.MULTILINE)).split()
     return {REPO / file for file in files}
 
 
