@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     if (open_standard_streams() < 0) {
         return EXIT_FAILED;
     }
-    umask(0027);              /* what people watched is nobody else's business */
+    umask(0027);              /* what people watched is private */
     signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` fails, as on a full disk, and what it made is removed */
     log_set_level(LOG_LEVEL_ERROR); /* only serve tells its life */
     int exit_code = run(argc - 1, argv + 1);

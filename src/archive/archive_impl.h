@@ -113,7 +113,7 @@ int archive_add_pools(struct archive *a, struct buf *records, struct err *err);
 int archive_round(struct archive *a, int64_t *next_us, struct err *err);
 bool archive_purges(const struct archive *a); /* a round has ended that was to give up what was before it */
 int archive_purge(struct archive *a, struct err *err);
-void archive_round_drop(struct archive *a); /* it begins anew, under another number */
+void archive_round_drop(struct archive *a); /* it begins again, under another number */
 
 /* begin.c. What is needed of a round, in the folder, as long as the node is the same: it outlives a start. */
 #define ARCHIVE_LACKS "archive:lacks:"       /* lacks_to; then the node */

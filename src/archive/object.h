@@ -1,8 +1,8 @@
 /* An object of an archive: a head, and records, which are packed. docs/format.md describes the form. Pure.
  *
  * The head says what the object is and where it belongs, so that one under another's name is noticed; a checksum over
- * all of it says whether it is whole. What is packed may be encrypted (cipher.h); the head never is. Whoever meets a
- * version or a kind of record that it doesn't know stops there. */
+ * all of it says whether it is whole. What is packed may be encrypted (cipher.h); the head never is. A reader that
+ * meets a version or a kind of record that it doesn't know stops there. */
 #ifndef UNSEEN_ARCHIVE_OBJECT_H
 #define UNSEEN_ARCHIVE_OBJECT_H
 

@@ -2,8 +2,8 @@
  *
  * First the place is noted up to which events are archived, and then what is staged is flushed: so history has all
  * events up to there, which is each part's FROM. A part is read from history as it is then, and may know of any event
- * up to its TO, which is the newest one once it is read. Whoever takes a part and then does all events from FROM on, in
- * their order, has the state at any event behind TO, since of each item the last word counts.
+ * up to its TO, which is the newest one once it is read. A restore that takes a part and then does all events from FROM
+ * on, in their order, has the state at any event behind TO, since of each item the last word counts.
  *
  * The first part has tombstones, positions and pools, the others users by their keys; the end is written last. */
 #include "archive/archive_impl.h"

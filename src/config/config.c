@@ -497,7 +497,7 @@ int config_validate(const struct config *cfg, struct err *err)
                        (int)cfg->window, (int)cfg->retention);
     }
     if (strcmp(cfg->listen, "none") == 0 && cfg->unix_socket[0] == '\0') {
-        return err_set(err, ERR_INVALID, "nobody could connect: listen is none and unix_socket is empty; set one");
+        return err_set(err, ERR_INVALID, "no client could connect: listen is none and unix_socket is empty; set one");
     }
     int code = validate_addresses(cfg, "listen", cfg->listen, err);
     if (code == 0) {

@@ -334,7 +334,7 @@ const struct config_option config_options[] = {
         .default_text = "",
         .change = CHANGE_FIXED,
         .on_change = "A folder with plays refuses another seed.",
-        .help = "The seed of all hashes, 16 hex digits; keep it secret, so that nobody can make ids that collide. "
+        .help = "The seed of all hashes, 16 hex digits; keep it secret, so that a client can't make ids that collide. "
                 "Empty: drawn at the first start. Give the same to folders whose data is to be exchanged.",
     },
     {

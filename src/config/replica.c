@@ -22,7 +22,7 @@ static int validate_address(const struct config *cfg, struct err *err)
         snprintf(host, sizeof host, "%.*s", (int)(strrchr(given, ':') - given) - 2 * v6, given + v6);
         return config_is_wildcard(host)
                    ? err_set(err, ERR_INVALID,
-                             "replica_address is %s, and nobody can connect to all addresses: expected a host that "
+                             "replica_address is %s, and no node can connect to all addresses: expected a host that "
                              "reaches this node",
                              cfg->replica_address)
                : tls ? config_validate_tls("replica_address", cfg->replica_address, err)

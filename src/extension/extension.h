@@ -23,7 +23,7 @@ struct extension {
 };
 
 /* The hash seed of the open folder: the row `seed` in the table `meta` of the one open file that has it, main or
- * attached. It is read anew when a file was opened, detached or written since. 0, or an error that says what is there
+ * attached. It is read again when a file was opened, detached or written since. 0, or an error that says what is there
  * and what was expected. */
 int extension_seed(struct extension *x, sqlite3 *db, uint64_t *seed, struct err *err);
 

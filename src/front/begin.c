@@ -48,9 +48,9 @@ static bool is_fenced(const struct front *f, const struct front_meta *m, const s
            (m->node != self->node || m->run != self->run);
 }
 
-/* anew: everything is to be brought in, up to `to`. */
+/* whole: everything is to be brought in, up to `to`. */
 static int take_epoch(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
-                      bool anew, uint64_t to, bool rebuild, struct err *err)
+                      bool whole, uint64_t to, bool rebuild, struct err *err)
 {
     char key[FRONT_KEY_MAX], texts[9][NUMBER_TEXT];
     const uint64_t before = m->present ? m->epoch : 0, last = f->last_epoch;
@@ -68,7 +68,7 @@ static int take_epoch(struct front *f, const struct front_meta *m, const struct 
                                   number(to, texts[7]),
                                   number((uint64_t)clock_wall_ms(), texts[8])};
     const struct reply *reply;
-    int rc = front_link_run(f->w.link, FRONT_BEGIN, words, anew ? 12 : 10, &reply, err);
+    int rc = front_link_run(f->w.link, FRONT_BEGIN, words, whole ? 12 : 10, &reply, err);
     rc = rc < 0 ? rc : front_verdict(reply, err);
     if (rc == 0) {
         f->last_epoch = epoch;
@@ -156,20 +156,20 @@ static int clear(struct front *f, struct err *err)
     return rc == 0 && strcmp(cursor, "0") != 0 ? err_set(err, ERR_CLOSED, "the server is stopping") : rc;
 }
 
-static void publish_epoch(struct front *f, const struct store_node *self, const struct front_meta *m, bool anew,
+static void publish_epoch(struct front *f, const struct store_node *self, const struct front_meta *m, bool whole,
                           uint64_t evicted)
 {
     pthread_mutex_lock(&f->mutex);
     f->node = self->node;
     f->epoch = f->status.epoch = f->last_epoch;
-    f->full = f->status.full = !anew && m->full;
-    f->walk = anew ? INT64_MIN : m->walk;
-    f->flushed = !anew && m->walk != INT64_MIN && m->run == self->run; /* a power cut may have staged rows again */
+    f->full = f->status.full = !whole && m->full;
+    f->walk = whole ? INT64_MIN : m->walk;
+    f->flushed = !whole && m->walk != INT64_MIN && m->run == self->run; /* a power cut may have staged rows again */
     f->evicted = evicted;
     f->rebuild = f->filling = false;
     f->look_dirty = true;
-    f->status.rebuilds += anew;
-    f->status.filled = anew ? 0 : f->status.filled;
+    f->status.rebuilds += whole;
+    f->status.filled = whole ? 0 : f->status.filled;
     snprintf(f->status.address, sizeof f->status.address, "%s", front_link_address(f->w.link));
     pthread_mutex_unlock(&f->mutex);
 }
@@ -184,7 +184,7 @@ static int read_meta(struct front *f, bool rebuild, struct err *err)
         return 0;
     }
     if (rc == ERR_CORRUPT || (rc == ERR_VERSION && rebuild)) {
-        log_error("the front's meta can't be read: all of it is brought in anew", "error=%s", log_quote_str(why.text));
+        log_error("the front's meta can't be read: all of it is brought in again", "error=%s", log_quote_str(why.text));
         const struct slice words[] = {slice_str("DEL"), front_key_meta(f->cfg->front_prefix, key)};
         const struct reply *reply;
         f->w.question.meta = (struct front_meta){.present = false};
@@ -212,12 +212,12 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
                        "term %" PRIu64,
                        m.node, m.term, self.term);
     }
-    bool anew = !can_go_on(f, &m, &self, evicted, &why) || rebuild;
+    bool whole = !can_go_on(f, &m, &self, evicted, &why) || rebuild;
     if ((rc = courier_enlist(&f->courier, err)) < 0) {
         return rc;
     }
     uint64_t to = m.to;
-    if (anew) {
+    if (whole) {
         to = courier_skip(&f->courier);
         pthread_mutex_lock(&f->mutex);
         f->filling = true;
@@ -228,11 +228,11 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
     } else {
         courier_go_from(&f->courier, to);
     }
-    if ((rc = take_epoch(f, &m, &self, evicted, anew, to, rebuild, err)) < 0 ||
-        ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
+    if ((rc = take_epoch(f, &m, &self, evicted, whole, to, rebuild, err)) < 0 ||
+        ((whole || m.clearing) && (rc = clear(f, err)) < 0)) {
         return rc;
     }
-    publish_epoch(f, &self, &m, anew, evicted);
+    publish_epoch(f, &self, &m, whole, evicted);
     f->w.sample_us = 0;
     f->w.check_us = clock_real_us();
     return 0;

@@ -113,14 +113,14 @@ void call_begin(struct call *call); /* its headers are there */
 void call_data(struct call *call, struct slice bytes);
 void call_whole(struct call *call);
 void call_gone(struct call *call);      /* its stream is closed */
-void call_drop_late(struct call *call); /* nobody waits for what the service does of it */
+void call_drop_late(struct call *call); /* no client waits for what the service does of it */
 
 /* From conn.c: goes on with it. False: the connection must wait. */
 bool call_work(struct call *call);
 void call_recorded(struct call *call, const struct pending *p, size_t bytes, const struct err *err);
 void call_tick(struct call *call, int64_t now_ms);
 void call_drain(struct call *call);  /* the server stops */
-void call_settle(struct call *call); /* tells what it holds, or frees it if nobody needs it any more */
+void call_settle(struct call *call); /* tells what it holds, or frees it if nothing needs it any more */
 void call_free(struct call *call);
 void call_drop_spare(struct grpc_loop *l);
 

@@ -123,7 +123,7 @@ static void welcome(struct call *call)
     } else if (account_check(account, roles, &err) < 0) {
         call_refuse_err(call, &err, false);
     } else {
-        c->trusted = true; /* as far as its memory is concerned; each call says anew whose it is */
+        c->trusted = true; /* as far as its memory is concerned; each call says again whose it is */
         room_spoke(c);
         grpc_charge(call->conn);
     }

@@ -198,7 +198,7 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
     struct grpc_conn *s = user;
     const nghttp2_frame_hd *hd = &frame->hd;
     if (hd->type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR) {
-        count_idle_frame(s); /* whoever makes us reset streams is no better than who resets them */
+        count_idle_frame(s); /* a peer that makes us reset streams is no better than one that resets them */
     }
     if (hd->type != NGHTTP2_HEADERS && hd->type != NGHTTP2_DATA) {
         return 0;

@@ -59,7 +59,8 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
 /* At most so many bytes message_write() appends, by the request alone. */
 size_t message_reply_max(const struct message *m);
 
-/* Appends the reply to a request that succeeded. History of nobody (rq.history is NULL) has none: that is NOT_FOUND. */
+/* Appends the reply to a request that succeeded. A user who is unknown (rq.history is NULL) has none: that is
+ * NOT_FOUND. */
 void message_write(const struct message *m, struct buf *out);
 
 /* The same of FilterMany, where m is a question of one user: their answer, or rq.err by its code and text, which is

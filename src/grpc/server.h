@@ -102,7 +102,7 @@ static inline struct grpc_loop *grpc_loop_of(const struct conn *c)
 extern const struct conn_ops grpc_conn_ops;
 void grpc_charge(struct grpc_conn *s);       /* what it holds has changed */
 bool grpc_is_full(const struct call *call);  /* replies of other calls pile up: this one is not begun */
-void grpc_work_add(struct call *call);       /* its input() goes on with it, which somebody else sees to */
+void grpc_work_add(struct call *call);       /* its input() goes on with it, which its caller sees to */
 void grpc_work_first(struct call *call);     /* the same, before what waits */
 bool grpc_pending_room(struct grpc_conn *s); /* for one more; false: no memory */
 void grpc_pending_add(struct call *call, uint64_t tag, int64_t count); /* there was room */

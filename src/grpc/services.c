@@ -6,7 +6,7 @@
 #include "service/health.h"
 #include "service/service.h"
 
-/* A primary whose writes are held is none to whoever routes them. */
+/* A primary whose writes are held is none to one that routes them. */
 static bool has_role(const struct call *call)
 {
     const struct dedup *dedup = service_dedup(&call->conn->conn);

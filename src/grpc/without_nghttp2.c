@@ -1,4 +1,4 @@
-/* A build without nghttp2 has no gRPC; config_validate() says so to whoever asks for it. */
+/* A build without nghttp2 has no gRPC; config_validate() says so where it is asked for. */
 #include <stddef.h>
 
 #include "grpc/grpc.h"

@@ -27,7 +27,7 @@ enum http_outcome get_healthz(struct http_request *rq)
     return HTTP_DONE;
 }
 
-/* ?role=primary or ?role=replica: for whoever routes writes, or questions. 0: no role is asked for, or it is this
+/* ?role=primary or ?role=replica: for routers of writes, or of questions. 0: no role is asked for, or it is this
  * one's. */
 static int check_role(struct http_request *rq, struct err *err)
 {

@@ -90,7 +90,7 @@ struct http_request {
     struct buf out;
 
     struct http *http;
-    const struct account *account; /* who asks; NULL: nobody */
+    const struct account *account; /* who asks; NULL: not known */
     struct http_conn *conn;        /* it came on */
     struct http_asked *asked;      /* of the service; NULL: nothing */
     struct http_batch *batch;      /* the same, about many users (batch.h) */

@@ -1,7 +1,7 @@
 /* What of HTTP/1 has a form: the head of a request, and the chunks of its body.
  *
  * The head is taken apart by the library that the distribution has, llhttp or http_parser, once all of it is there.
- * Both overlook some of what proxies read in another way; that is refused before they see it, so that nobody in front
+ * Both overlook some of what proxies read in another way; that is refused before they see it, so that no proxy in front
  * can mean another request than we do: a CR or LF alone, a folded line, a space before a colon, what may stand there
  * once and is there twice.
  */

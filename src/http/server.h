@@ -32,7 +32,7 @@ struct http {
     /* For the request at hand. */
     struct head head;
     char head_text[HEAD_MAX + 1];
-    const struct http_conn *head_of; /* whose head that is; NULL: nobody's any more */
+    const struct http_conn *head_of; /* whose head that is; NULL: its connection is gone */
     struct slice *items;
     struct buf last_word;
     struct log_recent warnings[LOG_RECENT];
@@ -52,7 +52,7 @@ struct http_conn {
     struct buf headers;             /* of the answer: name, NUL, value, NUL, ... */
     struct account_login login;
     size_t lent;     /* bytes that the service holds of it */
-    bool login_told; /* a late one: the head is read anew */
+    bool login_told; /* a late one: the head is read again */
     bool chunked;
     bool gzip;     /* the body is to be inflated */
     bool is_head;  /* the answer has no body */
@@ -68,7 +68,7 @@ extern const struct conn_ops http_conn_ops;
 /* request.c: a request's way. */
 
 /* Reads the head, of so many bytes: afterwards the request is refused (its status is set), or it is to be run once its
- * body is there. False: who asks is not known yet, and it is read anew once that is. */
+ * body is there. False: who asks is not known yet, and it is read again once that is. */
 bool request_begin(struct http_conn *s, size_t head_len);
 
 /* Inflates a body of gzip. False: it is refused: no gzip, too large, or there is no room for it now. */

@@ -81,7 +81,7 @@ static json_t *figures(const struct http_request *rq)
     return all;
 }
 
-/* null where nobody comes from another Redis. */
+/* null where no user comes from another Redis. */
 static json_t *migration(const struct http_request *rq)
 {
     struct legacy_state state = {.doing = LEGACY_OFF};

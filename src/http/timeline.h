@@ -1,7 +1,7 @@
 /* The last hour, for the page: what had been counted at moments TIMELINE_STEP_MS apart. A point of the line is the
  * difference between two of them, and so is "now". Memory is fixed, some 90 KiB.
  *
- * Pure: whoever has the counters and the clock hands both over. Owned by the HTTP thread. */
+ * Pure: the caller hands over the counters and the clock. Owned by the HTTP thread. */
 #ifndef UNSEEN_HTTP_TIMELINE_H
 #define UNSEEN_HTTP_TIMELINE_H
 

@@ -1,7 +1,7 @@
 /* A store that several nodes write (store/positions.h) is told which partitions this node reads, before it reads them;
  * the answer is where to read on. It is asked in the background, and polled meanwhile, so that a store which is slow or
  * away costs no membership. One claim at a time is under way; one that was overtaken by another assignment is made
- * again. Where another node claims what is read here, the next group fails: then this begins anew, too, with a claim,
+ * again. Where another node claims what is read here, the next group fails: then this begins again, too, with a claim,
  * and where the broker has dealt the partitions to the other one that is noticed by then. */
 #include <stdio.h>
 #include <stdlib.h>

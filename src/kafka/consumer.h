@@ -6,7 +6,7 @@
  * handed in again, and one behind it would have moved the position beyond what is not there. The stager commits one
  * transaction at a time anyway.
  *
- * Each partition has `read`, the next offset to be taken. Whatever goes wrong, reading begins anew from there: the
+ * Each partition has `read`, the next offset to be taken. Whatever goes wrong, reading begins again from there: the
  * partitions are assigned once more (`assign`). So nothing that the client delivered meanwhile has to be kept.
  *
  * While something is in the way (the store takes nothing, dead letters can't be written), all partitions are paused and

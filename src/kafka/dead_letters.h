@@ -1,12 +1,12 @@
-/* Messages that can't be read, kept in the data folder until somebody mends and imports them (`unseen import
+/* Messages that can't be read, kept in the data folder until they are mended and imported (`unseen import
  * --dead-letters`): one JSON object a line with topic, partition, offset, time, reason, and key and payload in base64.
  *
  *   dead-letters.jsonl            grows, up to 64 MiB
  *   dead-letters.7.1234.jsonl     the seventh that was full, or was sealed for an import; it has 1234 letters
  *
  * Nothing is deleted but what an import took; so there is a bound, beyond which no letter is taken. Service and import
- * may work at once: whoever writes to the growing file, or renames it, holds its lock (flock), and looks whether it is
- * still that file.
+ * may work at once: a process that writes to the growing file, or renames it, holds its lock (flock), and looks whether
+ * it is still that file.
  */
 #ifndef UNSEEN_KAFKA_DEAD_LETTERS_H
 #define UNSEEN_KAFKA_DEAD_LETTERS_H
@@ -61,10 +61,10 @@ int dead_letters_seal(const char *folder, struct err *err);
 /* The sealed file with the lowest number above `after` (0 at first): 1 and its number and path, or 0. */
 int dead_letters_next(const char *folder, uint64_t after, uint64_t *number, char path[PATH_MAX], struct err *err);
 
-/* Names a sealed file anew by its letters, which are counted by that; any other file keeps its name. */
+/* Names a sealed file again by its letters, which are counted by that; any other file keeps its name. */
 int dead_letters_recount(const char *path, uint64_t n, struct err *err);
 
-/* A line as a letter: texts in the arena, or in the line. Whoever mends one by hand may write its payload as a string
+/* A line as a letter: texts in the arena, or in the line. One that is mended by hand may have its payload as a string
  * "text", which counts instead of "value". ERR_INVALID says what is wrong with it; ERR_NOMEM. */
 int dead_letter_read(struct slice line, struct arena *arena, struct dead_letter *out, struct err *err);
 

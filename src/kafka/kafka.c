@@ -158,7 +158,7 @@ static void poll_some(struct kafka *k)
     }
 }
 
-/* Nobody tells that a broker is there again when there is nothing to read. */
+/* The library does not tell that a broker is there again when there is nothing to read. */
 static void look_for_brokers(struct kafka *k)
 {
     char text[CLIENT_TEXT];

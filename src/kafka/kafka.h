@@ -27,7 +27,7 @@ int kafka_start(const struct dedup *dedup, struct kafka **kafka, struct err *err
 /* Ends the thread: what was handed in is waited for, its offsets are given to the broker, and the group is left; all in
  * bounded time. */
 void kafka_stop(struct kafka *k);
-void kafka_free(struct kafka *k); /* when nobody looks any more */
+void kafka_free(struct kafka *k); /* when no thread looks any more */
 
 enum kafka_doing {
     KAFKA_OFF,        /* no brokers are configured */

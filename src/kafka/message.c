@@ -283,8 +283,8 @@ int kafka_message_read(struct message_rules *rules, const struct message *messag
     };
     struct message_draft draft = {.arena = arena};
     struct slice value = message->value;
-    struct err nobody;
-    err = err != NULL ? err : &nobody;
+    struct err unread;
+    err = err != NULL ? err : &unread;
     *out = (struct message_event){.kind = STORE_PLAY};
     if (value.data == NULL) {
         return 0;

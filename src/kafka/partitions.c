@@ -1,7 +1,7 @@
 /* Where each partition is read from: ours, when this folder has a position of it. A partition of which it has none may
  * still have been read by it, or by the one that it was copied from: a folder that was restored from a backup of before
  * then, and a replica that was promoted before it knew, have gone back. So the broker keeps a note beside the offset of
- * the group: whose it is (STORE_LINEAGE), and where they began to read. If that is ours, reading begins there anew. If
+ * the group: whose it is (STORE_LINEAGE), and where they began to read. If that is ours, reading begins there again. If
  * not, this folder never held the partition, and the group's offset counts; and without one, what `start` says.
  *
  * Where reading begins is made durable at once, beside the position, and told to the broker: what was asked once isn't
@@ -12,8 +12,8 @@
  *
  * Where librdkafka can't read from is told as a reset, never decided by itself (auto.offset.reset = error):
  * - our offset is before the log's first: what was between is gone. Said loudly; read on from the first.
- * - our offset is behind the log's end: the topic was made anew, or its brokers have lost the end of it. Said loudly,
- *   and the log is read from its first offset, since nobody knows what of it is here. Plays that are read twice count
+ * - our offset is behind the log's end: the topic was made again, or its brokers have lost the end of it. Said loudly,
+ *   and the log is read from its first offset, since what of it is here isn't known. Plays that are read twice count
  *   once, and what a forget erased stays erased.
  */
 #include <inttypes.h>
@@ -105,13 +105,14 @@ void partition_moved(struct kafka *k, struct partition *p, int64_t next)
 
 #define NOTE_FORMAT "unseen %016" PRIx64 " %" PRId64 " %s"
 
-/* With the cluster's id: whoever mirrors a group to another cluster may take notes along, and offsets differ there. */
+/* With the cluster's id: a tool that mirrors a group to another cluster may take notes along, and offsets differ
+ * there. */
 void partition_note(const struct kafka *k, const struct partition *p, char out[CLIENT_NOTE])
 {
     snprintf(out, CLIENT_NOTE, NOTE_FORMAT, (uint64_t)k->lineage, p->begin, k->cluster);
 }
 
-/* False: it is none, or another folder's. A store that can't say whose it is keeps nothing, and lacks what anybody has
+/* False: it is none, or another folder's. A store that can't say whose it is keeps nothing, and lacks what any has
  * read. */
 static bool is_ours(const struct kafka *k, const char *note, int64_t *begin)
 {

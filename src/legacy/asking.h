@@ -36,7 +36,7 @@ struct slice asking_key(const struct config *cfg, enum asking_part part, struct 
 
 /* All zero before. zmscore: whether it has that. */
 void asking_begin(struct asking *a, struct read_through_question *q, const struct dedup *dedup, bool zmscore);
-void asking_again(struct asking *a, enum asking_part part); /* its replies come anew, from the first on */
+void asking_again(struct asking *a, enum asking_part part); /* its replies come again, from the first on */
 
 /* How many commands, which get as many replies; 0: it isn't asked. */
 size_t asking_commands(const struct asking *a, enum asking_part part);

@@ -31,7 +31,7 @@ struct cluster {
     int64_t asked_us;
     char (*nodes)[CONFIG_TEXT]; /* addresses as legacy_address() takes them */
     size_t n, cap;
-    uint16_t slots[KEYSLOTS]; /* by number, plus 1; 0: nobody serves it */
+    uint16_t slots[KEYSLOTS]; /* by number, plus 1; 0: no node serves it */
     uint64_t moved, asks;     /* commands that were sent elsewhere, for good or once */
 };
 
@@ -40,7 +40,7 @@ void cluster_free(struct cluster *c); /* all zero afterwards */
 /* Its number; a new one when it is not known. ERR_NOMEM, or ERR_SYSTEM: too many. */
 int cluster_node(struct cluster *c, const char *address, struct err *err);
 
-/* Which node to ask for the key; any, when nobody serves it: that one says why. */
+/* Which node to ask for the key; any, when none serves it: that one says why. */
 size_t cluster_route(const struct cluster *c, struct slice key);
 
 /* Whether the node serves any slot. */

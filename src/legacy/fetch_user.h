@@ -47,7 +47,7 @@ int fetch_user_ask(const struct fetch_user *t, const struct fetch_rules *rules, 
 void take_give_up(struct fetch_user *t, const struct fetch_rules *rules, const char *why);
 
 /* Takes its reply, and moves to the next step. place: where it came from; a page from elsewhere than the one before
- * begins the key anew, since a cursor means nothing to another node. An error is the store's; or ERR_BUSY, when the
+ * begins the key again, since a cursor means nothing to another node. An error is the store's; or ERR_BUSY, when the
  * Redis refuses everything: the text says why. */
 int fetch_user_reply(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *reply,
                      const void *place, struct err *err);

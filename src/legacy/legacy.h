@@ -24,7 +24,7 @@ struct legacy;
  * legacy_problems(). dedup outlives it. */
 int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *err);
 void legacy_stop(struct legacy *l); /* ends the thread; users not marked yet are read again after the next start */
-void legacy_free(struct legacy *l); /* when nobody asks any more */
+void legacy_free(struct legacy *l); /* when no question comes any more */
 
 /* Something has changed: notes, or whether it is paused. Any thread. */
 void legacy_wake(struct legacy *l);
@@ -34,9 +34,9 @@ void legacy_wake(struct legacy *l);
 void legacy_first(struct legacy *l, int64_t key, struct slice user);
 
 enum legacy_doing {
-    LEGACY_IDLE,    /* nobody waits */
+    LEGACY_IDLE,    /* no user waits */
     LEGACY_READING, /* at it */
-    LEGACY_PAUSED,  /* as somebody said */
+    LEGACY_PAUSED,  /* by a command */
     LEGACY_WAITING, /* for what `cause` says; tries again by itself, and counts as reading only once a user is durable
                      */
     LEGACY_OFF,     /* no Redis is configured */

@@ -54,7 +54,7 @@ int master_keys_judge(const struct master_keys *before, const struct master_keys
     if (all >= all_before || all_before < MASTER_KEYS_FEW) {
         return 0;
     }
-    uint64_t lost = all_before - all; /* by whomever */
+    uint64_t lost = all_before - all; /* by any node */
     for (size_t i = 0; i < now->n; i++) {
         for (size_t j = 0; j < before->n; j++) {
             const struct master_count *is = &now->list[i], *was = &before->list[j];

@@ -1,5 +1,5 @@
 /* How many keys each master of the old Redis had when the migration last connected to it. A key that is absent looks
- * like a user without plays, so a master that comes back without its data must be noticed before anybody is read from
+ * like a user without plays, so a master that comes back without its data must be noticed before any user is read from
  * it.
  */
 #ifndef UNSEEN_LEGACY_MASTER_KEYS_H

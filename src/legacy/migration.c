@@ -120,13 +120,14 @@ static int connect_redis(struct legacy *l, struct err *err)
         return rc;
     }
     pthread_mutex_lock(&l->mutex);
-    l->redis = redis; /* from now on whoever stops the thread interrupts it */
+    l->redis = redis; /* from now on a stop of the thread interrupts it */
     bool stop = task_stops(&l->task);
     pthread_mutex_unlock(&l->mutex);
     rc = stop ? err_set(err, ERR_CLOSED, "interrupted") : redis_connect(redis, l->cfg, err);
     rc = rc < 0 ? rc : master_keys_look(&l->masters, redis, err);
     if (rc == ERR_BUSY && !l->lost_told) {
-        log_error("the old Redis may have lost its data: nobody is read from it", "error=%s", log_quote_str(err->text));
+        log_error("the old Redis may have lost its data: no user is read from it", "error=%s",
+                  log_quote_str(err->text));
     }
     l->lost_told = rc == ERR_BUSY || (l->lost_told && rc < 0);
     return rc;

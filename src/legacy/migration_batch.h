@@ -37,7 +37,7 @@ size_t migration_batch_users(const struct migration_batch *g); /* gathered since
 int migration_batch_turn(struct migration_batch *g, struct err *err);
 int migration_batch_drain(struct migration_batch *g, struct err *err); /* until all are marked */
 
-/* Ends the load, and gives up whoever isn't marked. */
+/* Ends the load, and gives up all that aren't marked. */
 void migration_batch_end(struct migration_batch *g);
 
 /* The service stops: waits only for the marking under way; the store ends the load when it closes. */

@@ -24,7 +24,7 @@ enum {
     NAMED_MAX = 1024, /* keys that are named */
     FIRST_DELAY_MS = 100,
     LAST_DELAY_MS = 10 * 1000,
-    GATHER_MS = 5, /* nobody waits for this thread, and larger batches cost all others less */
+    GATHER_MS = 5, /* no request waits for this thread, and larger batches cost all others less */
 };
 
 struct mirror {

@@ -1,8 +1,8 @@
 /* Read-through: with legacy_read_through = yes, a question about a user who is noted and not yet migrated is also put
  * to the Redis they come from, so that nothing is repeated meanwhile; and they are migrated before others.
  *
- * Nobody ever waits for that Redis longer than legacy_timeout. Each worker has a port of its own: a connection on its
- * loop, and a breaker. Where a question stands is the asking side's to remember (service/ask.c):
+ * No question ever waits for that Redis longer than legacy_timeout. Each worker has a port of its own: a connection on
+ * its loop, and a breaker. Where a question stands is the asking side's to remember (service/ask.c):
  *
  *   read_through_wants()      first of all: is the user's note still waiting?
  *   the local answer     which candidates are unseen here
@@ -13,8 +13,8 @@
  * The order matters, since the user may be migrated at any moment. The migration only reads there, and a note is
  * marked done only when all that was read is durable and visible here. So if the note still waited before the local
  * answer was looked up, whatever that lacks stands there, whenever it is asked; and if it didn't, the local answer has
- * it all. A user who is forgotten: the note has ended, and nobody asks. Items that were un-seen here one by one are not
- * asked about (struct query, elsewhere).
+ * it all. A user who is forgotten: the note has ended, and it is not asked. Items that were un-seen here one by one are
+ * not asked about (struct query, elsewhere).
  *
  * As the migration would, it passes over plays older than legacy_months, retention or the window, and over scores that
  * are no time. Of deliveries the newest 100 there count (fewer with a smaller delivered_max), beside those made here. A

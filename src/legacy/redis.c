@@ -36,7 +36,7 @@ struct redis {
     struct line lines[CLUSTER_NODES_MAX]; /* by the map's numbers; 0: all there is of a single Redis */
     struct command *first, **last;        /* the caller's */
     struct command *spare;
-    struct command refresh; /* CLUSTER SLOTS, which is nobody's */
+    struct command refresh; /* CLUSTER SLOTS, which no caller waits for */
     bool refreshing;
     unsigned seed; /* which address is tried first */
     const void *place;

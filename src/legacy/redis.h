@@ -62,7 +62,7 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err);
 /* Both. An error reply is an ERR_INVALID. */
 int redis_call(struct redis *r, const struct slice *words, size_t n, struct redisReply **reply, struct err *err);
 
-/* Where the last reply came from: a scan of one key that is gone on with elsewhere must begin anew, since the other
+/* Where the last reply came from: a scan of one key that is gone on with elsewhere must begin again, since the other
  * node's cursors are not the same. */
 const void *redis_place(const struct redis *r);
 

@@ -64,7 +64,7 @@ static void on_delay(uv_timer_t *timer)
     dial(timer->data);
 }
 
-/* Called by the loop alone, so that nobody is told from within their own call. */
+/* Called by the loop alone, so that no caller is told from within its own call. */
 static void rest(struct redis_connection *l)
 {
     drop_socket(l);

@@ -84,7 +84,7 @@ static int await(struct redis_node *r, int fd, short events, int64_t since_us, i
     }
 }
 
-/* Puts the address in digits in the place of a name. hiredis would look it up too, but nobody could interrupt it. */
+/* Puts the address in digits in the place of a name. hiredis would look it up too, but that can't be interrupted. */
 static int look_up(struct redis_node *r, char host[CONFIG_TEXT], struct err *err)
 {
     struct in6_addr digits;

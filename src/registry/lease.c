@@ -59,7 +59,7 @@ static void look(struct lease *l)
     pthread_mutex_unlock(&l->mutex);
 }
 
-/* Writes are held or let go, and whoever looks or waits is told. */
+/* Writes are held or let go, and those who look or wait are told. */
 static void publish(struct lease *l)
 {
     struct lease_state *s = &l->state;
@@ -171,7 +171,7 @@ static void step(struct lease *l)
     }
 }
 
-/* Nobody has to wait for a session to end. */
+/* So no node has to wait for a session to end. */
 static void leave(struct lease *l)
 {
     struct lease_session *sessions[] = {&l->state.lock, &l->state.entry};

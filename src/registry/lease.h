@@ -1,7 +1,7 @@
 /* Failover by Consul: a thread that holds the primary's lock, or watches it and promotes this node. lease_state.h says
  * what the lock is and why no two nodes take writes under it; docs/replicas.md what that costs.
  *
- * It knows neither roles nor feeds: whoever starts it gives it the hooks. All of them are called on its thread (hold()
+ * It knows neither roles nor feeds: its starter gives it the hooks. All of them are called on its thread (hold()
  * on that of lease_new() as well), and may block, but for until().
  *
  *   lease_new(): writes are held -> lease_start() -> ... -> no more writes -> lease_stop(): the lock is free at once
@@ -45,7 +45,7 @@ void lease_stop(struct lease *l);
 void lease_free(struct lease *l);
 
 /* The gatekeeper of replica/ack.h, on any thread; arg is the lease. Has the key name these replicas as those that have
- * all that was acknowledged, or nobody; true once it does, and false after LEASE_ALONE_MS, when it may come to. Until
+ * all that was acknowledged, or none; true once it does, and false after LEASE_ALONE_MS, when it may come to. Until
  * it was called the key says of a node what it said before its start, and of a new primary that it is out of step. */
 bool lease_record(void *lease, const uint64_t *nodes, int n);
 
@@ -55,7 +55,7 @@ struct lease_status {
     bool in_step;                             /* as recorded in Consul */
     uint64_t term;                            /* as recorded there; 0: nothing was read */
     int64_t left_ms;                          /* until writes would end */
-    char cause[LEASE_TEXT];                   /* why writes are held or nobody is promoted; "" */
+    char cause[LEASE_TEXT];                   /* why writes are held or none is promoted; "" */
     uint64_t asked, errors, promotions, lost; /* since the start; lost: times that writes were held after they went */
 };
 void lease_look(struct lease *l, struct lease_status *out); /* any thread */

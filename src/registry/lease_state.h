@@ -72,7 +72,7 @@ enum {
     LEASE_MS = LEASE_TTL_MS - LEASE_MARGIN_MS,
     LEASE_LOCK_DELAY_MS = 10 * 1000,    /* more than the lease */
     LEASE_PUBLISH_MS = 5 * 1000,        /* a replica says how far it is */
-    LEASE_ELECTION_MS = 2 * 1000,       /* a vacancy waits so long for all replicas to say it anew */
+    LEASE_ELECTION_MS = 2 * 1000,       /* a vacancy waits so long for all replicas to say it again */
     LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
     LEASE_RETURN_MS = 5 * 1000,         /* and so long for the primary, when Consul was away */
     LEASE_UNFIT_MS = 10 * 1000,         /* who can't become primary leaves it to others so long */

@@ -2,10 +2,10 @@
  * when the agent asks the server itself). A round follows when PASS_MS have passed, or the server's health has changed.
  *
  * What can go wrong. The agent is away or refuses: the round is tried again after delays that grow to LAST_DELAY_MS;
- * said in the log when it begins and when it ends. The agent was restarted without its state, or somebody deregistered
- * the service: it doesn't know the check (404), and all is registered again. The server dies: its TTL runs out, and
- * Consul drops the entries later. At a stop nothing waits for an answer that was asked for before: it is interrupted,
- * and then all that may be registered is deregistered within REGISTRY_STOP_MS.
+ * said in the log when it begins and when it ends. The agent was restarted without its state, or an operator
+ * deregistered the service: it doesn't know the check (404), and all is registered again. The server dies: its TTL runs
+ * out, and Consul drops the entries later. At a stop nothing waits for an answer that was asked for before: it is
+ * interrupted, and then all that may be registered is deregistered within REGISTRY_STOP_MS.
  */
 #include "registry/registry.h"
 
@@ -188,7 +188,7 @@ static int keep(struct registry *r, struct entry *e, const char *update, struct 
     return rc;
 }
 
-/* A role is part of the entry, which then is made anew. */
+/* A role is part of the entry, which then is made again. */
 static void look_at_self(struct registry *r)
 {
     const char *role = r->self.role;

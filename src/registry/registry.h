@@ -1,5 +1,5 @@
 /* Registers the server in Consul, so that clients find it: section [registry]. A thread of its own does that and keeps
- * the entries alive; nobody waits for it but a stop, for REGISTRY_STOP_MS at most.
+ * the entries alive; only a stop waits for it, for REGISTRY_STOP_MS at most.
  *
  *   registry_new() -> the server answers questions -> registry_start() -> a signal -> registry_stop(): the entries go
  * -> connections are drained -> registry_free()
@@ -38,7 +38,7 @@ void registry_add(struct registry *r, const char *address);
 /* The server is ready. ERR_SYSTEM: no thread; ERR_NOMEM. */
 int registry_start(struct registry *r, uint32_t seed_fingerprint, struct err *err);
 void registry_stop(struct registry *r); /* deregisters, and ends the thread */
-void registry_free(struct registry *r); /* when nobody looks any more */
+void registry_free(struct registry *r); /* when no thread looks any more */
 
 enum registry_doing {
     REGISTRY_OFF,

@@ -369,7 +369,7 @@ static bool name(struct ack *a, const struct names *who)
     return recorded;
 }
 
-/* The oldest write is there with some, while others that are named lag: or nobody knows who is. */
+/* The oldest write is there with some, while others that are named lag: or it isn't known which are. */
 static void leave_out(struct ack *a, int64_t waited_ms, int64_t lag_ms)
 {
     uint64_t seq = a->first->seq > a->answered ? a->first->seq : a->answered;
@@ -379,7 +379,7 @@ static void leave_out(struct ack *a, int64_t waited_ms, int64_t lag_ms)
     }
 }
 
-/* The oldest write has waited too long, or is to wait for nobody. Called with the lock, which is let go meanwhile. */
+/* The oldest write has waited too long, or is to wait for none. Called with the lock, which is let go meanwhile. */
 static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
 {
     bool fell = a->in_step && mode != ACK_LOCAL, leave = false;
@@ -426,8 +426,8 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
     pthread_mutex_lock(&a->mutex);
 }
 
-/* Whoever has kept up for long enough, and has all. It is named; leave ends first: whoever has read it before has said
- * how far it is. */
+/* A replica that has kept up for long enough, and has all. It is named; leave ends first: one that has read it before
+ * has said how far it is. */
 static void come_into_step(struct ack *a, int64_t now)
 {
     bool had = a->leave;
@@ -441,7 +441,7 @@ static void come_into_step(struct ack *a, int64_t now)
         a->leave = had;
         return;
     }
-    if (had) { /* nobody is named */
+    if (had) { /* none is named */
         a->names = (struct names){.known = true};
     }
     if (!a->in_step) {

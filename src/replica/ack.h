@@ -1,4 +1,4 @@
-/* Whom a write waits for: with ack = replica, until a replica has it durable, too; with ack = local, nobody.
+/* Whom a write waits for: with ack = replica, until a replica has it durable, too; with ack = local, none.
  *
  * In step, a write that is durable here waits until some replica's durable cursor has reached it, for ack_timeout at
  * most. Then, with ack = replica, the primary falls out of step, loudly, and answers by itself, at once, from then on.
@@ -8,7 +8,7 @@
  * With a gatekeeper (failover by Consul) the replicas that have all that was acknowledged are named elsewhere, so that
  * no other one is promoted. A write is answered once all that are, or may be, named have it. One that lags for
  * ACK_LAG_MS while another has the write is left out of the names first, and one that keeps up for ACK_PROVE_MS is
- * named again. Before the first answer of its own, with ack = local too, nobody is named. What is named at a start
+ * named again. Before the first answer of its own, with ack = local too, none is named. What is named at a start
  * isn't known, so a write waits until it is. As long as nothing can be recorded, writes get ERR_ALONE.
  *
  * A primary that was replaced meanwhile answers no write that waits but with ERR_ALONE, unless the node that has
@@ -69,7 +69,7 @@ struct ack_state {
     uint64_t alone;    /* answered by this node alone since the start, while it was to wait */
     uint64_t refused;  /* with ERR_ALONE */
     uint64_t fell_out; /* times */
-    uint64_t common;   /* all that are named have all up to here; 0: nobody is, or it isn't known */
+    uint64_t common;   /* all that are named have all up to here; 0: none is, or it isn't known */
 };
 void ack_look(struct ack *a, struct ack_state *out);
 const char *ack_mode_name(enum config_ack mode); /* as the configuration has it */

@@ -81,7 +81,7 @@ static int ask_to_step_down(struct changer *c, const char *address, uint64_t ter
     return rc;
 }
 
-/* Who the primary of `now` is. True once the peer has heard. Whoever has met a higher term says so, and then that
+/* Who the primary of `now` is. True once the peer has heard. A peer that has met a higher term says so, and then that
  * holds.
  */
 static bool tell(struct changer *c, const struct peer *peer, const struct store_node *now)
@@ -136,7 +136,7 @@ static int note_peer(struct changer *c, const struct peer *peer, struct err *err
     return rc;
 }
 
-/* Whoever else follows is told by the primary itself; one that has led before it may have met others, which it has not.
+/* Any other follower is told by the primary itself; one that has led before it may have met others, which it has not.
  */
 static bool is_told_by_primary(const struct peer *peer, const struct store_node *now, const struct sibling *siblings,
                                int n)
@@ -530,7 +530,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
             follower_look(r->follower, &f); /* it may have applied more */
         }
         rc = part(r->store, &(struct feed_cursor){f.node, f.run, f.applied}, err);
-        if (rc < 0 && ch->force) { /* the old one can be cloned anew */
+        if (rc < 0 && ch->force) { /* the old one can be cloned again */
             log_warn("nothing is kept for the old primary", "error=%s", log_quote_str(err->text));
             *err = (struct err){0};
             rc = 0;
@@ -546,12 +546,12 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
         struct err why = {0};
         c->stranded = follower_resume(r->follower, &why) < 0;
         if (c->stranded) {
-            log_error("this node follows nobody until it can", "error=%s", log_quote_str(why.text));
+            log_error("this node follows none until it can", "error=%s", log_quote_str(why.text));
         }
     }
     ch->waited_ms = (clock_figures_us() - began_us) / 1000;
     if (rc == 0) {
-        changer_heard(c); /* there is nobody to replace it yet */
+        changer_heard(c); /* there is none to replace it yet */
         log_warn("this node is the primary now", "was=%s lossless=%d waited_ms=%" PRId64 " applied=%" PRIu64,
                  log_quote_str(ch->was), ch->lossless, ch->waited_ms, f.applied);
     }
@@ -655,7 +655,7 @@ static int dismiss(struct changer *c, struct change *ch, struct err *err)
         rc = reset.call.err.code < 0 ? (*err = reset.call.err).code : 0;
     }
     if (rc == 0 && c->peers.n == 0) {
-        changer_heard(c); /* nobody is left who could know more */
+        changer_heard(c); /* none is left that could know more */
     }
     return rc;
 }

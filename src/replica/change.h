@@ -4,8 +4,8 @@
  * A promotion first asks the old primary to step down: where it answers, all that it has is here before this node takes
  * writes, and nothing is lost. Before that it is enlisted in this node's feed (store/feed.h), so that it finds what it
  * lacks when it rejoins, and where the two part is kept as positions (change_parting). Then the thread tells the old
- * primary, and whoever else was met, of the new term, until each has heard (peers.h). A node that is replaced before
- * that goes on with it, in the name of the one that has replaced it, which may never have met them.
+ * primary, and all others that were met, of the new term, until each has heard (peers.h). A node that is replaced
+ * before that goes on with it, in the name of the one that has replaced it, which may never have met them.
  */
 #ifndef UNSEEN_REPLICA_CHANGE_H
 #define UNSEEN_REPLICA_CHANGE_H
@@ -28,8 +28,9 @@ struct replica;
 struct changer;
 
 enum change_kind {
-    CHANGE_MEET,     /* somebody says that it is the primary of a term */
-    CHANGE_STEPDOWN, /* somebody is about to be that, in this node's place: as MEET, unless it was replaced already */
+    CHANGE_MEET,     /* another node says that it is the primary of a term */
+    CHANGE_STEPDOWN, /* another node is about to be that, in this node's place: as MEET, unless it was replaced already
+                      */
     CHANGE_LAST,     /* behind it: all that was taken before is durable, and `last` is the newest of it */
     CHANGE_PROMOTE,  /* this node becomes the primary */
     CHANGE_MERGE,    /* events of a node that was the primary, and now rejoins */
@@ -87,9 +88,9 @@ struct change_parting {
 };
 bool change_parting(struct store *store, struct change_parting *out);
 
-/* Makes the folder of a replica that isn't served that of a primary, as far as one can who asks nobody else. Blocks.
- * `of` is replica_of, `was` becomes the old primary's address, or "". ERR_INVALID: it is a primary's, or another node
- * has taken over and this is not forced. */
+/* Makes the folder of a replica that isn't served that of a primary, as far as that goes without asking another node.
+ * Blocks. `of` is replica_of, `was` becomes the old primary's address, or "". ERR_INVALID: it is a primary's, or
+ * another node has taken over and this is not forced. */
 int change_promote_folder(struct store *store, const char *of, bool force, struct store_node *now,
                           char was[NODE_ADDRESS_TEXT], struct err *err);
 

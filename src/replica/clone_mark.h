@@ -1,6 +1,6 @@
 /* What a folder says of the clone that makes it (unseen clone): a position of the source "clone:NODE" of the node that
  * is copied. It is there before the first user is, and ends only when all of them are. A folder whose clone has not
- * ended is neither a replica nor anything else: whoever would serve it asks here first.
+ * ended is neither a replica nor anything else: a server asks here first.
  */
 #ifndef UNSEEN_REPLICA_CLONE_MARK_H
 #define UNSEEN_REPLICA_CLONE_MARK_H

@@ -2,7 +2,7 @@
  *
  * A fetch waits for events, for wait_ms at most, but only of a replica that has all it was sent durable: so one that
  * still has something to tell is answered at once, perhaps with nothing, and tells it with its next fetch. A slow
- * replica holds nobody up: what waits for it waits in the feed, on disk.
+ * replica holds up no other: what waits for it waits in the feed, on disk.
  */
 #ifndef UNSEEN_REPLICA_FEEDER_H
 #define UNSEEN_REPLICA_FEEDER_H
@@ -37,7 +37,7 @@ struct feeder_fetch {
     int64_t wait_ms, began_us;
     int64_t sent_ms; /* the replica's wall clock, as it asked */
 
-    struct err err;    /* the answer: ERR_NOTFOUND: not enlisted, or lost: clone anew; ERR_VERSION; ERR_CLOSED */
+    struct err err;    /* the answer: ERR_NOTFOUND: not enlisted, or lost: clone again; ERR_VERSION; ERR_CLOSED */
     struct buf events; /* event.h */
     uint32_t n;
     uint64_t to;                              /* of the last of them; else as `after` */

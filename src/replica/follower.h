@@ -26,7 +26,7 @@ enum follower_doing {
     FOLLOWER_CONNECTING,
     FOLLOWER_CATCHING_UP,
     FOLLOWER_IN_STEP,
-    FOLLOWER_LOST,    /* the primary no longer has what it needs: clone anew */
+    FOLLOWER_LOST,    /* the primary no longer has what it needs: clone again */
     FOLLOWER_REFUSED, /* a setting, a seed or a version is not the primary's, as `problem` says; tried again */
     FOLLOWER_OFF,
     FOLLOWER_DOINGS,

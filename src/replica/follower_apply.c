@@ -94,7 +94,7 @@ static void show_applied(struct follower *f, uint64_t run, uint64_t to, uint64_t
     f->cursor.run = run;
     f->cursor.seq = to;
     pthread_mutex_lock(&f->mutex);
-    f->state.node = f->cursor.node; /* the three are one place: whoever looks never sees parts of two */
+    f->state.node = f->cursor.node; /* the three are one place: a reader never sees parts of two */
     f->state.run = run;
     f->state.applied = to;
     f->state.events += events;

@@ -42,7 +42,7 @@ struct follower {
     struct store_batch batch;
     int64_t delay_ms;
     unsigned tries;
-    bool behind;                    /* much is to come: nobody waits for single events */
+    bool behind;                    /* much is to come: no question waits for single events */
     int64_t skipped_us, greeted_us; /* siblings.h; the last hello */
     int told;                       /* how grave the trouble is that was told of and lasts; 0: none */
 

@@ -255,8 +255,8 @@ static int ends_with(struct follower *f, struct feed_cursor out[CURSOR_NODES_MAX
 }
 
 /* A position of this primary's own feed counts only while nothing of another one was applied behind it: where it has
- * led before, and another since, that other's position is what it has to place in its feed. Of several, whoever leads
- * furthest; and one of which it has less than this folder is refused. */
+ * led before, and another since, that other's position is what it has to place in its feed. Of several, the one that
+ * leads furthest; and one of which it has less than this folder is refused. */
 static int find_cursor(struct follower *f, const struct hello *hello, struct err *err)
 {
     struct feed_cursor followed[CURSOR_NODES_MAX], best = {0}, from;

@@ -115,7 +115,7 @@ int follower_compare_pools(struct follower *f, int64_t protocol, struct err *err
 {
     struct buf names = {0};
     if (protocol < POOL_FETCH_PROTOCOL || f->r->dedup->pools == NULL) {
-        return 0; /* it has none; or nobody asks about any here */
+        return 0; /* it has none; or none is asked about here */
     }
     struct source source = source_of(f, f->client);
     int rc = pool_fetch_names(&source.of, list_gone, &names, err);

@@ -576,7 +576,7 @@ static int take_events(struct merge *m, struct slice events, struct err *err)
     return rc;
 }
 
-/* Forgets without a feed are numbered by whoever sends them, the same way each time, since their folder was replaced:
+/* Forgets without a feed are numbered by the sender, the same way each time, since their folder was replaced:
  * these numbers mean nothing after the next time that it is. */
 static void name_source(struct merge *m, const struct change *ch)
 {

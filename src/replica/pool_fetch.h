@@ -21,7 +21,8 @@ struct pool_source {
     int (*ask)(struct pool_source *s, const struct slice *words, size_t n, const struct reply **reply, struct err *err);
     /* Whether the pool is here in that version, and need not come. */
     bool (*has)(struct pool_source *s, struct slice name, uint64_t version);
-    /* Told before the list takes so many more bytes, and (negative) when it gives them back. NULL: nobody counts. */
+    /* Told before the list takes so many more bytes, and (negative) when it gives them back. NULL: they are not
+     * counted. */
     void (*charge)(struct pool_source *s, int64_t bytes);
     bool (*stopping)(struct pool_source *s); /* NULL: never */
 };

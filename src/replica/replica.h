@@ -53,7 +53,7 @@ struct replica {
     struct feeder *feeder;
     struct changer *changer;   /* change.h */
     struct pages *pages;       /* pages.h */
-    struct follower *follower; /* NULL: this node follows nobody */
+    struct follower *follower; /* NULL: this node follows none */
     struct second *second;     /* second.h; NULL: replica_hedge = no */
 };
 

@@ -13,7 +13,7 @@ struct tier;
 
 int second_start(struct replica *r, struct second **second, struct err *err);
 struct tier *second_tier(struct second *s); /* NULL: NULL */
-void second_stop(struct second *s);         /* once nobody asks any more */
+void second_stop(struct second *s);         /* once no question comes any more */
 void second_free(struct second *s);         /* once the loops are gone */
 
 #endif

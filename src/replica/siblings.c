@@ -63,7 +63,7 @@ static void settle(struct follower *f)
     int n = feed_look(f->r->store, all);
     for (int i = 0; i < n; i++) {
         bool remote = strncmp(all[i].name, FEED_REMOTE, strlen(FEED_REMOTE)) == 0;
-        /* A lost one begins anew: what it missed was missed here, at the primary it may have it. */
+        /* A lost one begins again: what it missed was missed here, at the primary it may have it. */
         if (remote && (!is_sibling(f, all[i].name) || all[i].place == FEED_LOST)) {
             dismiss(f, all[i].name);
         }
@@ -85,7 +85,7 @@ void siblings_note(struct follower *f, const struct reply *hello)
         return; /* a version before this: nothing is known of any */
     }
     role_look(f->r->dedup->role, &now);
-    pthread_mutex_lock(&f->mutex); /* whoever promotes this node reads the addresses */
+    pthread_mutex_lock(&f->mutex); /* a promotion of this node reads the addresses */
     f->n_siblings = 0;
     for (size_t i = 0; i < list->n && f->n_siblings < FEEDER_REPLICAS_MAX; i++) {
         const struct reply *row = &list->items[i];

@@ -4,14 +4,14 @@
 #include "store/feed.h"
 
 /* Users who are being imported are in the feed once they are joined, which may be long after they were taken: behind
- * an import of nobody, all of them are. */
+ * an import of no user, all of them are. */
 static int settle_imports(struct store *store, struct err *err)
 {
     struct change_wait w = CHANGE_WAIT_INIT;
-    struct store_import nobody = {.call = {.done = change_on_call, .owner = &w}};
-    store->ops->import(store, &nobody);
+    struct store_import no_user = {.call = {.done = change_on_call, .owner = &w}};
+    store->ops->import(store, &no_user);
     change_wait(&w);
-    return nobody.call.err.code < 0 ? (*err = nobody.call.err).code : 0;
+    return no_user.call.err.code < 0 ? (*err = no_user.call.err).code : 0;
 }
 
 /* In the store's order behind all that was taken before: once it is durable, so is that. */

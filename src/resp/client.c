@@ -121,7 +121,7 @@ static bool next_request(struct resp_client *s)
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);
         if (result == PARSE_MORE) {
             s->conn.need = s->parser.need;
-            if (s->conn.looking || in.len <= CONN_HEAD) { /* begun anew then, rather than holding room for arguments */
+            if (s->conn.looking || in.len <= CONN_HEAD) { /* begun again then, rather than holding room for arguments */
                 forget_parsed(s);
             }
             return false;
@@ -258,7 +258,7 @@ static void on_input(struct conn *c)
 
 /* What the reply to a request may take: at least a few KiB, since any of them may be an error; of the request itself,
  * which bulk strings repeat as they are and a line of words in longer form; and what the command's row says. A copy of
- * the arguments, for whoever answers later, is counted with it. */
+ * the arguments, for a later answer, is counted with it. */
 static size_t reply_most(const struct resp_client *s, const struct command *cmd)
 {
     const struct parser *p = &s->parser;

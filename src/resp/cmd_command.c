@@ -9,7 +9,7 @@ struct flag_name {
     const char *name;
 };
 
-/* As Redis calls them; the rest of our flags is nobody else's business. */
+/* As Redis calls them; the rest of our flags mean nothing to a client. */
 static const struct flag_name flag_names[] = {
     {CMD_WRITE, "write"}, {CMD_READONLY, "readonly"}, {CMD_ADMIN, "admin"},
     {CMD_FAST, "fast"},   {CMD_LOADING, "loading"},

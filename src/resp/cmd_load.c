@@ -10,7 +10,7 @@ struct load_deferred {
     struct deferred deferred;
     struct store_import import;
     struct legacy *legacy; /* who is noted by it is read there */
-    struct ack *ack;       /* NULL: nobody is waited for */
+    struct ack *ack;       /* NULL: no replica is waited for */
     struct ack_wait wait;
     struct slice snapshots[]; /* behind them the verdicts, then the snapshots' bytes */
 };

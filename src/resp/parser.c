@@ -373,7 +373,7 @@ static const char *foreign(unsigned char first)
     return text ? NULL : "ERR Protocol error: what came is not RESP";
 }
 
-/* Somebody's browser, or a page that makes a browser post commands here. */
+/* A browser, or a page that makes a browser post commands here. */
 static bool looks_like_http(const struct parser *p)
 {
     const struct slice last = p->args[p->n - 1];

@@ -23,7 +23,7 @@ static int bind_all(struct server *s, const struct config *cfg, const struct lis
         code = listeners_add_unix(&s->listeners, cfg, &resp_client_ops, err);
     }
     if (code == 0 && s->listeners.n == 0) {
-        code = err_set(err, ERR_INVALID, "listen = none and no unix_socket: nobody could connect");
+        code = err_set(err, ERR_INVALID, "listen = none and no unix_socket: no client could connect");
     }
     for (int i = 0; beside != NULL && i < beside->n; i++) {
         s->listeners.list[s->listeners.n++] = beside->list[i];

@@ -2,7 +2,7 @@
  *
  * Order of a process's life:
  *
- *   server_start()    the ports open; whoever connects is told -LOADING, but may say HELLO, AUTH or INFO
+ *   server_start()    the ports open; a client that connects is told -LOADING, but may say HELLO, AUTH or INFO
  *   server_record()   the store is open, and still has to recover: plays and deliveries are taken
  *   ...               the store recovers, in the caller's thread
  *   server_attach()   from here on commands are answered
@@ -35,7 +35,7 @@ enum {
 
 /* `beside`: the bound listeners of other edges, which are the server's from here on; NULL: there are none. Opens cfg's
  * TCP addresses (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads. A stale socket
- * file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or ERR_INVALID (an
+ * file is removed, but only when no process answers on it. cfg must outlive the server. Returns 0, or ERR_INVALID (an
  * address that can't be read, a file of accounts that is wrong), ERR_SYSTEM (can't be bound: the text says which and
  * why), ERR_NOMEM. */
 int server_start(const struct config *cfg, const struct listeners *beside, struct server **server, struct err *err);
@@ -66,7 +66,7 @@ int server_reload_tls(struct server *server, struct err *err);
  * text is, or -1 when there is no i-th one. */
 int server_address(const struct server *server, int i, char *out, size_t out_size);
 
-/* The workers, for whoever watches them. */
+/* The workers, for the watchdog and INFO. */
 struct worker_pool *server_pool(struct server *server);
 
 /* Blocks until all threads have ended: at most SERVER_STOP_MS and a little. Closes the askers. A write that the store

@@ -1,4 +1,4 @@
-/* Who somebody is, and what they may do. How they prove it stands in login.c. */
+/* Who a client is, and what it may do. How it proves that stands in login.c. */
 #include "service/account.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ const struct account *account_now(const struct service *s, struct identity *who)
     if (who->account == NULL && set == NULL && !has_requirepass(s)) {
         *who = (struct identity){&account_default, set};
     }
-    if (who->account == &account_default) { /* without requirepass, it is there only while nobody has to log in */
+    if (who->account == &account_default) { /* without requirepass, it is there only while no client has to log in */
         return set == NULL || has_requirepass(s) ? who->account : NULL;
     }
     if (who->account != NULL && who->set != set) {
@@ -62,7 +62,7 @@ int account_check(const struct account *account, unsigned roles, struct err *err
         row++;
     }
     return err_set(err, ERR_NOPERM, "User %s has no permissions to do this: it needs the role %s", account->name,
-                   row->name != NULL ? row->name : "of nobody");
+                   row->name != NULL ? row->name : "of no account");
 }
 
 bool account_sees_users(const struct account *account)

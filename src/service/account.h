@@ -3,7 +3,7 @@
  *
  * An account has a name, roles and a password's hash, and stands in the file that the option `accounts` names
  * (account_file.h). The account `default` is not in it: it has every role, and its password is requirepass. Where there
- * is neither a file nor requirepass, nobody has to say who they are, and everybody is `default`.
+ * is neither a file nor requirepass, no client has to log in, and all are `default`.
  *
  *   a connection (RESP)                         a request at a time, many at once (HTTP, gRPC)
  *   ------------------------------------------  ----------------------------------------------
@@ -69,22 +69,22 @@ struct account {
     char *hash;     /* NULL: of `default` */
 };
 
-/* Who somebody is, as far as they have said. Zeroed: they have not. To be copied as you like; good until the service
+/* Who a client is, as far as it has said. Zeroed: they have not. To be copied as you like; good until the service
  * has stopped. */
 struct identity {
     const struct account *account;
     const struct account_set *set;
 };
 
-/* Who that is now. NULL: nobody; they must log in. Whoever speaks while nothing is asked for becomes `default`, and
+/* Who that is now. NULL: none; it must log in. A client that speaks while nothing is asked for becomes `default`, and
  * stays so when a password is set later. Any thread. */
 const struct account *account_now(const struct service *s, struct identity *who);
 
 /* Whether a client can be that account now. Any thread. */
 bool account_is_known(const struct service *s, struct slice name);
 
-/* Whether the account (NULL: nobody) may do what needs these roles, all of them. Returns 0, ERR_NOAUTH or ERR_NOPERM;
- * edges tell them by service/refusal.h. */
+/* Whether the account (NULL: not logged in) may do what needs these roles, all of them. Returns 0, ERR_NOAUTH or
+ * ERR_NOPERM; edges tell them by service/refusal.h. */
 int account_check(const struct account *account, unsigned roles, struct err *err);
 
 /* Whether the account may know of which users there are. To others what the server tells of itself names none. */
@@ -120,7 +120,7 @@ enum account_state account_login(struct conn *c, struct account_login *l, struct
  * `default`. data NULL: there is none; that is ERR_NOAUTH, unless no login is asked for. */
 enum account_state account_login_header(struct conn *c, struct account_login *l, struct slice authorization);
 
-/* On the connection's loop: whoever waited for it is gone, and done() does not follow. Does nothing when it is not
+/* On the connection's loop: its client is gone, and done() does not follow. Does nothing when it is not
  * under way. */
 void account_cancel(struct account_login *l);
 

@@ -17,7 +17,7 @@ struct account_pending {
     struct loop_message message;
     struct account_pending *next;
     struct conn *conn;
-    struct account_login *login; /* NULL: nobody waits any more */
+    struct account_login *login; /* NULL: no client waits any more */
     const char *edge;
     struct identity who;
     const struct err *err;
@@ -56,7 +56,7 @@ struct accounts {
 
 extern const struct account account_default;
 
-/* authorization.c: whose name and password the header holds, in the header or in text; both empty: nobody's. */
+/* authorization.c: whose name and password the header holds, in the header or in text; both empty: none. */
 enum { AUTHORIZATION_MAX = ACCOUNT_NAME_MAX + 1 + ACCOUNT_PASSWORD_MAX + 2 };
 void authorization_read(struct slice header, char text[AUTHORIZATION_MAX], struct slice *name, struct slice *password);
 

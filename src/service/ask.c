@@ -95,7 +95,7 @@ static void go_aside(struct service_loop *l, struct question *q, enum offload_la
     }
 }
 
-/* Whoever had the question is through with it, and somebody waits. */
+/* The holder of the question is through with it, and a client waits. */
 void question_answered(struct service_loop *l, struct question *q)
 {
     enum offload_lane_name lane;

@@ -58,7 +58,7 @@ static bool has_scheme(struct slice header, const char *scheme, struct slice *re
 void authorization_read(struct slice header, char text[AUTHORIZATION_MAX], struct slice *name, struct slice *password)
 {
     struct slice rest;
-    *name = *password = (struct slice){"", 0}; /* nobody's */
+    *name = *password = (struct slice){"", 0}; /* of no account */
     if (has_scheme(header, "Bearer", &rest)) {
         *name = slice_str(account_default.name);
         *password = rest;

@@ -88,7 +88,7 @@ static inline size_t batch_held(const struct batch *b)
 /* All users were told: measures it as c->op since c->arrived_us. */
 void batch_answered(const struct batch *b);
 
-/* Its answers were told, or nobody waits for them any more. NULL: nothing. */
+/* Its answers were told, or no client waits for them any more. NULL: nothing. */
 void batch_end(struct batch *b);
 
 #endif

@@ -1,6 +1,6 @@
 /* FORGET: two transactions in two files, the store's to do. It works on copies of the ids, since the edge's move.
  *
- * Whoever waits for a disk that answers nobody is told so, as of other writes (recorder.h). The forget stays the
+ * A client that waits for a disk that does not answer is told so, as of other writes (recorder.h). The forget stays the
  * store's, and is done once that has the disk again. */
 #include <stdlib.h>
 
@@ -99,7 +99,7 @@ void service_look_at_forgets(struct service_loop *l)
     if (l->dedup == NULL || !are_stalled(l->dedup->store, &cause)) {
         return;
     }
-    err_set(&l->forgets_refused, ERR_BUSY, "%s: forgets are refused", cause.text); /* before anybody goes on */
+    err_set(&l->forgets_refused, ERR_BUSY, "%s: forgets are refused", cause.text); /* before any of them goes on */
     for (struct forget *f = l->forgets; f != NULL; f = f->next) {
         if (!f->late.told && !f->late.ended) {
             f->stalled = true;

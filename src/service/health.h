@@ -1,7 +1,7 @@
-/* Whether the server is well: for /healthz and /readyz, systemd's watchdog, and whoever else asks.
+/* Whether the server is well: for /healthz and /readyz, systemd's watchdog, and others that ask.
  *
  * Alive: every thread that beats has done so (base/heartbeat.h) within the limit; else a restart is what helps. Ready:
- * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
+ * alive, recovered, and taking writes; else it will be by itself, or once there is room.
  *
  * A server without a folder takes no writes: it is ready while it answers questions.
  *
@@ -40,7 +40,8 @@ struct health {
     char clock[GUARD_REASON];             /* why the clock is doubted, which makes nothing unready; else "" */
 };
 
-/* Any thread, from worker_pool_start() to worker_pool_stop(). Looks at atomics and a short lock; waits for nobody. */
+/* Any thread, from worker_pool_start() to worker_pool_stop(). Looks at atomics and a short lock; waits for no
+ * thread. */
 void health_look(struct worker_pool *pool, struct health *out);
 
 /* A watchdog that is less patient than HEALTH_LIMIT_MS. Before the threads start. */

@@ -5,7 +5,8 @@
 #include "service/request.h"
 #include "service/service.h"
 
-/* check.c: all rules that need nothing but the request. Items are hashed, and so checked, by whoever needs that. */
+/* check.c: all rules that need nothing but the request. Items are hashed, and so checked, by the code that needs
+ * that. */
 int request_check(const struct request *rq, struct err *err);
 /* Those of a question that don't go by its user. */
 int request_check_question(const struct request *rq, struct err *err);
@@ -28,9 +29,9 @@ static inline bool request_sends_again(const struct request *rq)
 
 /* A late request: the first member of what its kind keeps.
  *
- * A source has it from late_leave() until late_arrived(). Whoever asked may be gone before that (service_end()), or the
+ * A source has it from late_leave() until late_arrived(). The client may be gone before that (service_end()), or the
  * deadline may pass: then the request is taken back from its source, or, where that is at it, what it keeps lives on
- * until it arrives, and nobody is told. */
+ * until it arrives, and no client is told. */
 struct late {
     struct request rq;
     struct conn *conn; /* held while it is waited for */
@@ -40,7 +41,7 @@ struct late {
     bool away;                /* a source has it */
     bool told;                /* the edge was, while a source still had it */
     bool overdue;             /* the deadline has passed, which was told */
-    bool ended;               /* nobody wants it any more */
+    bool ended;               /* it is not wanted any more */
     enum request_state (*go_on)(struct service_loop *l, struct late *late);
     void (*free)(struct late *late);
     bool (*take_back)(struct late *late); /* from its source; false: that is at it. NULL: it always is */

@@ -7,7 +7,7 @@
  *                  once all are held, the next ones wait in line, each in memory that was charged, until their
  * deadline.
  *
- * Nobody waits for a lane: whoever put a question there may ask elsewhere meanwhile.
+ * No thread waits for a lane: the one that put a question there may ask elsewhere meanwhile.
  */
 #ifndef UNSEEN_SERVICE_OFFLOAD_H
 #define UNSEEN_SERVICE_OFFLOAD_H
@@ -65,8 +65,8 @@ void offload_put(struct offload *a, struct offload_job *job);
 /* The same: takes a job back that has not begun. False: it has. */
 bool offload_take_back(struct offload *a, struct offload_job *job);
 
-/* Once nobody puts any more. Ends what is being asked, sends the rest back, and waits for the threads: as long as the
- * disk holds one. Also without a start. */
+/* Once no question is put any more. Ends what is being asked, sends the rest back, and waits for the threads: as long
+ * as the disk holds one. Also without a start. */
 void offload_stop(struct offload *a);
 
 #endif

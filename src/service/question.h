@@ -51,7 +51,7 @@ struct question {
     struct question_hedge hedge;
 };
 
-/* ask.c: whoever had the question is through with it, and somebody waits. */
+/* ask.c: the holder of the question is through with it, and a client waits. */
 void question_answered(struct service_loop *l, struct question *q);
 
 /* ask_slices.c: the store has answered, later. True: it goes on in slices, and question_answered() follows. False: it
@@ -81,10 +81,10 @@ bool question_hedge_wants(int code, const struct query *answer);
 /* The disk has answered, as q->code says. False: the tier is at it, and its answer is to be waited for. */
 bool question_hedge_answered(struct service_loop *l, struct question *q);
 
-/* The same of one that nobody waits for any more: it counts for the next ones. */
+/* The same of one whose client is gone: it counts for the next ones. */
 void question_hedge_noted(struct service_loop *l, struct question *q, bool told);
 
-/* Nobody waits for the tier any more. */
+/* The tier's answer is not wanted any more. */
 void question_hedge_drop(struct service_loop *l, struct question *q);
 
 /* The loop ends: what waits for the tier alone. */

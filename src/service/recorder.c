@@ -30,7 +30,7 @@ struct batch {
     struct loop_message message;
     struct batch *next; /* of those under way */
     bool told;          /* everybody has an answer, and the store has not */
-    bool answered;      /* the store has, and somebody in it waits for an earlier batch */
+    bool answered;      /* the store has, and a write in it waits for an earlier batch */
     int64_t key;        /* of the last event's user */
     struct service_loop *loop;
     struct entry *entries;

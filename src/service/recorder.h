@@ -2,10 +2,10 @@
  *
  * All writes of one turn of the loop share a batch. It is handed in at the end of the turn, or when it is large; the
  * answer comes back through the queue and is passed to each connection in the order of its writes. For an engine whose
- * batches are answered in any order (store.by_user) a batch is of one user: nobody waits for another one's.
+ * batches are answered in any order (store.by_user) a batch is of one user: none waits for another one's.
  *
- * When the store says that the disk answers nobody (store_ops.stalled), whoever waits is told: their writes may become
- * durable, or not. Further ones are refused until it answers.
+ * When the store says that the disk does not answer (store_ops.stalled), those who wait are told: their writes may
+ * become durable, or not. Further ones are refused until it answers.
  */
 #ifndef UNSEEN_SERVICE_RECORDER_H
 #define UNSEEN_SERVICE_RECORDER_H

@@ -1,4 +1,4 @@
-/* How an error is told to whoever asked, on every edge: the word or number that programs decide on, and the text for
+/* How an error is told to a client, on every edge: the word or number that programs decide on, and the text for
  * people. One table, so that edges can't drift apart. */
 #ifndef UNSEEN_SERVICE_REFUSAL_H
 #define UNSEEN_SERVICE_REFUSAL_H

@@ -40,7 +40,7 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     return late;
 }
 
-/* The loop's milliseconds begin anywhere within ours, so it may be early by less than one, and is then set anew. */
+/* The loop's milliseconds begin anywhere within ours, so it may be early by less than one, and is then set again. */
 static void set_timer(struct service_loop *l)
 {
     if (l->late == NULL) {

@@ -57,7 +57,7 @@ struct request {
     /* What is asked. */
     enum request_kind kind;
     enum question_form form;
-    const struct account *account; /* who asks, by account_now(); NULL: nobody */
+    const struct account *account; /* who asks, by account_now(); NULL: not logged in */
     struct slice user;
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
@@ -85,7 +85,7 @@ struct request {
                           * question_timeout after it was submitted; 0: none of its own */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
     void (*done)(struct conn *c, struct request *late);
-    void *owner; /* whoever made it finds itself by this */
+    void *owner; /* its maker finds itself by this */
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
@@ -126,8 +126,8 @@ void service_refused(struct conn *c, const struct request *rq);
  * c->arrived_us, and notes it where that was slow. (What is recorded, the recorder measures.) */
 void service_answered(struct conn *c, const struct request *rq);
 
-/* Ends a late request: its outcome was told, or nobody waits for it any more, and then done() is not called. A question
- * that waits for its turn loses that; what is being done goes on. NULL: nothing. */
+/* Ends a late request: its outcome was told, or no client waits for it any more, and then done() is not called. A
+ * question that waits for its turn loses that; what is being done goes on. NULL: nothing. */
 void service_end(struct request *late);
 
 /* Whether it is to record something: what failed of it was not recorded, rather than not answered (refusal.h). */

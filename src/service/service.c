@@ -33,7 +33,7 @@ const struct pool_table *service_pools(struct service_loop *l)
     return l->pools;
 }
 
-/* A loop that nobody asks about pools keeps no old ones. */
+/* A loop that is not asked about pools keeps no old ones. */
 static void pools_tick(struct service_loop *l)
 {
     if (l->pools != NULL && l->pools->generation != pools_generation(l->dedup->pools)) {
@@ -169,7 +169,7 @@ int service_loading(const struct service *s, struct err *err)
 
 /* --- once it has --- */
 
-/* Whoever attaches waits for all workers: or one would still refuse what another answers, while all the world is told
+/* An attach waits for all workers: or one would still refuse what another answers, while all the world is told
  * that the server is ready. */
 struct attaching {
     pthread_mutex_t mutex;

@@ -92,7 +92,7 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
 /* request.c: ends what is late. */
 void service_on_deadline(uv_timer_t *timer);
 
-/* forget.c, now and then: when the store says that forgets are stalled, whoever waits is told, and further ones are
+/* forget.c, now and then: when the store says that forgets are stalled, those who wait are told, and further ones are
  * refused until it says otherwise. */
 void service_look_at_forgets(struct service_loop *l);
 

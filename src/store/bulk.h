@@ -12,7 +12,7 @@ struct store_bulk_ops {
      * each blocks. What was added is durable when end returns 0; an error ends the load (nothing is lost by
      * repeating it: a load is a union).
      *
-     * serving = false is for the process that owns the folder and serves nobody: all of staging_memory is used, and
+     * serving = false is for the process that owns the folder and serves no client: all of staging_memory is used, and
      * what was added is handed over whenever that is full. serving = true is for what is brought in beside the
      * service, older than anything that clients write meanwhile: it ends no exception, and passes over users whose note
      * was ended. It is handed over by turn alone: that waits until what was handed over before is durable, and
@@ -27,7 +27,7 @@ struct store_bulk_ops {
     int (*turn)(struct store *s, struct err *err);
     int (*end)(struct store *s, struct err *err);
 
-    /* Before the end, any thread: whoever waits for a load's merge, which a reader may hold up, gets ERR_CLOSED. */
+    /* Before the end, any thread: one who waits for a load's merge, which a reader may hold up, gets ERR_CLOSED. */
     void (*stop)(struct store *s);
 
     /* Whether the disk has room for more: 0, or ERR_FULL. Any thread, often. */

@@ -1,7 +1,7 @@
 /* The capability `copy`: all that another folder needs to become the same as this one, page by page, while this one
  * works.
  *
- * Users come from history alone. So whoever copies first makes sure of the feed from now on (feed->enlist()), then has
+ * Users come from history alone. So a copy first makes sure of the feed from now on (feed->enlist()), then has
  * everything that is staged flushed (ring->flush()), then takes positions and tombstones, then the users, and then
  * follows the feed: what was recorded after it was enlisted comes there in its order, and doing it again to a
  * user who has it already ends alike, since of each item the last word counts.

@@ -1,10 +1,10 @@
 /* The feed: the ordered, durable list of what was recorded here, for those who carry it elsewhere. A capability of a
  * store (store->feed).
  *
- * An event is committed with the write itself, and only while somebody consumes it. A consumer has a name and a cursor
+ * An event is committed with the write itself, and only while there is a consumer. A consumer has a name and a cursor
  * that outlives restarts: it reads what lies behind the cursor, in order, and says how far it is done. Events go once
  * every consumer is past them. One that falls behind further than its limit, or that is absent while something is
- * recorded, misses events: from the first one on it is lost, durably, until somebody accepts that (reset), having
+ * recorded, misses events: from the first one on it is lost, durably, until the consumer accepts that (reset), having
  * brought in what is missing in another way.
  *
  * A consumer is remembered from the first event that is kept for it. It has to listen in each run before anything is
@@ -36,11 +36,11 @@ enum feed_kind {
     FEED_FORGET, /* a user */
     FEED_UNSEE,  /* an item of a user */
     FEED_USER,   /* more is known of a user than the feed says: an import, LOAD, or a migration brought it. A consumer
-                  * takes the user's state anew (store/copy.h) */
+                  * takes the user's state again (store/copy.h) */
     FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it. Of
                   * a node that this one follows, "feed:NODE:RUN", it says which of its events these are */
     FEED_UNSEE_HASH, /* FEED_UNSEE of which only the item's hash is known: `item` is that, see feed_item_hash() */
-    FEED_POOL,       /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it anew */
+    FEED_POOL,       /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it again */
     FEED_KINDS,
 };
 
@@ -71,7 +71,7 @@ struct feed_consumer {
     const char *name;
     uint64_t (*limit)(const struct config *live); /* bytes that may wait; beyond it, events are left out */
     void (*wake)(
-        void *arg); /* something waits that wasn't there before; must not call the store. NULL: nobody is woken */
+        void *arg); /* something waits that wasn't there before; must not call the store. NULL: no thread is woken */
     void *arg;
 };
 
@@ -83,7 +83,7 @@ struct feed_state {
     enum feed_place place;
     int64_t since_ms;       /* lost: since the first event it misses; behind: what waits first was recorded then */
     bool listens;           /* in this run */
-    uint64_t cursor, last;  /* all up to `cursor` is done; the newest event, anybody's, is `last` */
+    uint64_t cursor, last;  /* all up to `cursor` is done; the newest event of all is `last` */
     uint64_t held;          /* it may go back to here: a remote one, for a while */
     uint64_t events, bytes; /* that wait */
     uint64_t limit;         /* 0: it doesn't listen */

@@ -22,7 +22,7 @@ struct feed_sent {
     size_t n;
 };
 
-/* What doesn't follow the stretch before begins the list anew. */
+/* What doesn't follow the stretch before begins the list again. */
 void feed_sent_add(struct feed_sent *s, const struct feed_stretch *stretch);
 
 /* All up to `done` is done. True: *n and *bytes are what lies behind the cursor; false: that isn't remembered. */

@@ -24,7 +24,7 @@ static struct guard *look(struct guarded_clock *c, int64_t *wall, int64_t *mono)
     return g;
 }
 
-/* As at a start; the caller has the lock, or nobody else the clock. */
+/* As at a start; the caller has the lock, or no other has the clock. */
 static void judge(struct guarded_clock *c, const struct guard_kept *kept)
 {
     int64_t wall, mono;

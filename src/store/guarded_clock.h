@@ -28,7 +28,7 @@ void guarded_clock_tell(struct guarded_clock *c, struct store_clock *out);
 bool guarded_clock_kept(struct guarded_clock *c, struct guard_kept *kept);
 
 /* What others who keep one time together have kept. changed: one of them was told by an administrator, so this one
- * judges anew by that, as at a start. It also does while it has doubted since its start, and others believe a later
+ * judges again by that, as at a start. It also does while it has doubted since its start, and others believe a later
  * time. */
 void guarded_clock_heard(struct guarded_clock *c, const struct guard_kept *kept, bool changed);
 

@@ -31,7 +31,7 @@ enum store_pool_kind {
 
 struct store_pool_change {
     struct store_call call; /* first. err: ERR_FULL, ERR_IO, ERR_NOMEM, ERR_CLOSED; ERR_INVALID: the pool that is to be
-                             * added to or renamed isn't what it was, since an earlier change failed: set it anew */
+                             * added to or renamed isn't what it was, since an earlier change failed: set it again */
     enum store_pool_kind kind;
     struct store_pool pool; /* as it is once it is done, but `items` are the added ones of ADD; all of it the caller's
                              * until done() */

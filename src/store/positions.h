@@ -8,11 +8,11 @@
  * that gives up single rows or months says which, and leaves the positions: what they held is not read again.
  *
  * One source is none: STORE_LINEAGE stands for the folder itself. Its position is a number that backups, copies, clones
- * and replicas of the folder have in common, and nobody else has. So what was noted elsewhere in its name can be told
+ * and replicas of the folder have in common, and no other has. So what was noted elsewhere in its name can be told
  * from what others have noted, also by a folder that has gone back to before that.
  *
  * A store that several nodes write has one position for all of them. Who is to read a source claims it, and reads on
- * from what the claim has found; from then on nobody who claimed it before can move it. So a position only ever says
+ * from what the claim has found; from then on no earlier claimer can move it. So a position only ever says
  * what one reader after the other has made durable, without a gap. There the events of a batch are recorded before its
  * positions move: one that fails may have recorded any of its events, and has moved no position, or all of them when
  * the outcome is unknown.
@@ -29,7 +29,7 @@ enum {
     STORE_SOURCES_MAX = 100000, /* sources: a batch with one more is refused (ERR_RANGE) */
 };
 
-/* Sources that this node is to read from now on, and others that are only looked at and that anybody may move. The
+/* Sources that this node is to read from now on, and others that are only looked at and that any node may move. The
  * slices are the caller's until done(). Then find() says what is there. ERR_LATE, ERR_IO, ERR_FULL, ERR_INVALID,
  * ERR_RANGE, ERR_CORRUPT, ERR_NOMEM, ERR_CLOSED: it may have been claimed, or be claimed later. */
 struct store_claim {
@@ -45,7 +45,7 @@ struct store_positions_ops {
     int (*find)(struct store *s, struct slice source, int64_t *next);
     /* NULL: no other node writes this store. Where there is one, a batch that would move a source which another node,
      * or a later claim of this one, has claimed since this node did is ERR_LOCKED. A source that this node never
-     * claimed is moved whoever has it. */
+     * claimed is moved whichever node has it. */
     void (*claim)(struct store *s, struct store_claim *claim);
 };
 

@@ -67,7 +67,7 @@ enum ring_memory ring_memory(struct ring_pressure *p, uint64_t memory, uint64_t 
 {
     bool moved = freed != p->freed || merged >= p->merged + limit / QUARTER;
     if (freed != p->freed) {
-        p->merged = 0; /* the next slot's begins anew */
+        p->merged = 0; /* the next slot's begins again */
     } else if (moved) {
         p->merged = merged;
     }

@@ -28,7 +28,7 @@ uint64_t ring_recover(uint64_t turn, int slots, const bool *empty);
 /* What is to be done with the open slot. */
 enum ring_due {
     RING_STAY,
-    RING_RENEW,      /* its time is up but it took nothing: it stays, and its time begins anew */
+    RING_RENEW,      /* its time is up but it took nothing: it stays, and its time begins again */
     RING_TURN,       /* its time is up */
     RING_TURN_EARLY, /* it holds its share of the memory */
 };
@@ -58,7 +58,7 @@ struct ring_fill {
  *   while others wait for their flush;
  * - from a quarter of the limit on, once 1/8 of the limit has come in `ahead`. A slot that takes less than 60 s for its
  *   quarter turns there, one that takes 120 s or longer for its half does so at the half, and those between them
- *   between. So the slots of whoever writes faster than such a flush ends are small, and the waits short. */
+ *   between. So the slots of one who writes faster than such a flush ends are small, and the waits short. */
 enum ring_due ring_due(struct ring_fill *fill, const struct ring_open *open);
 
 /* How long to wait after the n-th failure of a flush in a row: 1, 2, 4, 5, 5 ... minutes; 0 for none. */

@@ -41,7 +41,7 @@ struct store_stats {
     uint64_t cache_hits, cache_misses;
     uint64_t kept_found;
     uint64_t kept_bytes;  /* gauge: of the users that readers keep */
-    uint64_t cold_untold; /* gauge: 1 when nobody can tell what is in memory, so that loops wait for the disk */
+    uint64_t cold_untold; /* gauge: 1 when it can't be told what is in memory, so that loops wait for the disk */
     uint64_t begun_ms;    /* when the folder was new; 0: by a version that didn't note it */
     uint64_t backups, backup_errors;
     uint64_t backup_ms;                              /* when the last one was whole, also before the start */

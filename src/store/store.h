@@ -57,8 +57,8 @@ struct store_batch {
                                              * done(). Only where the store has the capability */
     size_t n_positions;
     uint32_t offset_ids; /* the store's own: ids that its positions took */
-    bool patient;        /* nobody waits for this one: threads that others wait for go first */
-    uint64_t seq;        /* once durable: of its last event in the feed's order; also when nobody consumes that */
+    bool patient;        /* no client waits for this one: threads that others wait for go first */
+    uint64_t seq;        /* once durable: of its last event in the feed's order; also when none consumes that */
     struct err err;      /* code 0 once durable; else nothing of the batch is acknowledged */
     void (*done)(struct store_batch *batch);
     void *owner;
@@ -90,13 +90,13 @@ uint32_t store_batch_drop(struct store_batch *batch,
                           bool (*drops)(void *arg, const struct store_event *event, uint64_t hash), void *arg);
 const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
 
-/* FORGET user [item ...]: n_items == 0 forgets the user. items NULL, though there are some: nobody knows more of them
+/* FORGET user [item ...]: n_items == 0 forgets the user. items NULL, though there are some: no more is known of them
  * than their hashes. The caller keeps the memory behind the slices until done().
  *
  * spared: what of it is newer than a forget of another history, plays and deliveries of the user. It is recorded again
- * behind the forget, in the same transaction, so that nobody sees the one without the other. gather(), unless NULL,
+ * behind the forget, in the same transaction, so that no reader sees the one without the other. gather(), unless NULL,
  * puts it there, on the writer's thread: all that came before the forget is in the feed by then, users who were being
- * imported too, and what comes behind it waits. It may read, with a reader that nobody else uses meanwhile, and must
+ * imported too, and what comes behind it waits. It may read, with a reader that no other uses meanwhile, and must
  * not wait for the store's writer. After an error, of it or of the store, nothing is changed. Only where the store has
  * a feed. */
 struct store_forget {
@@ -239,7 +239,7 @@ typedef bool store_progress(void *arg, uint64_t rows, uint64_t of);
 
 /* Any thread may call any function, but a reader belongs to one thread at a time. */
 struct store_ops {
-    /* Reads what the last run had staged. Whoever opened the store calls it once; it blocks as long as that takes. The
+    /* Reads what the last run had staged. The opener of the store calls it once; it blocks as long as that takes. The
      * store takes batches before and meanwhile, durably and in their order, though it may answer none before it has
      * read a part: until it has returned 0, record() and the functions from now() to publish() may be called, stats(),
      * ring->look() and node->get() too, and nothing else, since no other answer would be whole. progress may be NULL:
@@ -272,8 +272,8 @@ struct store_ops {
     void (*reader_leave_cold)(struct store_reader *reader);
 
     /* A user's window. Answered at once: returns 0 or the error's code, and done() is not called. Or STORE_LATER:
-     * done() is called on a thread of the store, once, however long it takes. A reader has one load at a time; whoever
-     * wants several under way opens several readers. ERR_LARGE when there are more than STORE_LARGE bytes of filters
+     * done() is called on a thread of the store, once, however long it takes. A reader has one load at a time; for
+     * several under way open several readers. ERR_LARGE when there are more than STORE_LARGE bytes of filters
      * and staged plays, found out before they are read; ERR_CORRUPT naming user and month when a needed blob is
      * unreadable and on_damage = error; ERR_NOMEM, ERR_IO. */
     int (*load)(struct store_reader *reader, struct store_load *load);
@@ -321,8 +321,8 @@ struct store_ops {
     /* 0; or ERR_BUSY, ERR_FULL, ERR_IO, ERR_READONLY, ERR_CORRUPT, and why writes are refused now: no time, no memory,
      * no room, no file, or that the last commit failed, until one succeeds. */
     int (*refusal)(struct store *s, struct err *err);
-    /* 0; or ERR_LATE: what was handed in has been before the disk for STORE_STALLED_MS, and nobody can say when it will
-     * be answered. Real time counts, also with a test clock. From memory. NULL: no write of the engine waits for a
+    /* 0; or ERR_LATE: what was handed in has been before the disk for STORE_STALLED_MS, and it can't be told when it
+     * will be answered. Real time counts, also with a test clock. From memory. NULL: no write of the engine waits for a
      * disk.
      */
     int (*stalled)(struct store *s, struct err *err);
@@ -339,7 +339,7 @@ struct store_ops {
     uint64_t (*seed)(struct store *s);
 
     /* Writes down how the running server is reached ("127.0.0.1:7979", "unix:/run/x.sock"), for commands that find the
-     * store taken by it; an engine that nobody else can open does nothing. */
+     * store taken by it; an engine that no other process can open does nothing. */
     int (*publish)(struct store *s, const char *address, struct err *err);
 
     /* Stops taking writes, ends what was begun, closes. Blocks. Readers are closed before. */

@@ -1,5 +1,5 @@
 /* Tombstones in memory: a hash table with open addressing. Nothing is taken out one by one: what a user's forget ended
- * and what has expired goes when the table is made anew. */
+ * and what has expired goes when the table is made again. */
 #include "store/tombstones.h"
 
 #include <pthread.h>
@@ -63,7 +63,7 @@ static bool is_ended(const struct tombstones *t, const struct tombstone *e)
     return e->item != TOMBSTONE_USER && time_of(t, e->key, TOMBSTONE_USER) >= e->at_ms;
 }
 
-/* Makes the table anew with that much room, without what is before that time. */
+/* Makes the table again with that much room, without what is before that time. */
 static int make_anew(struct tombstones *t, size_t room, int64_t before_ms)
 {
     struct tombstones now = {.room = room, .oldest_ms = INT64_MAX, .at = malloc(room * sizeof *now.at)};

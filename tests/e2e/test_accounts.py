@@ -144,7 +144,7 @@ def test_files_that_are_left_alone(folder):
     before = path.read_bytes()
     (folder / "accounts.new").write_text("")
     done = account(path, "remove", "ann", check=False)
-    assert done.returncode == 1 and "somebody else is changing the accounts" in done.stderr
+    assert done.returncode == 1 and "another process is changing the accounts" in done.stderr
     (folder / "accounts.new").unlink()
     path.chmod(0o644)
     done = account(path, "remove", "ann", check=False)

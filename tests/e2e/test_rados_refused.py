@@ -101,7 +101,7 @@ def test_the_node_of_the_configuration_is_asked():
     assert on_a_pool("ping", "--listen", f"127.0.0.1:{port}").startswith(f"unseen: 127.0.0.1:{port}: can't connect")
     assert on_a_pool("pool", "list", "--listen", "none", "--unix-socket", "/nowhere").startswith("unseen: unix:/nowhere: ")
     assert on_a_pool("ping", "--listen", "none") == (
-        "unseen: nobody could connect: listen is none and unix_socket is empty; set one")
+        "unseen: no client could connect: listen is none and unix_socket is empty; set one")
 
 
 def test_a_rate_is_for_a_pool(folder):

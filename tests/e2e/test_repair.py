@@ -156,7 +156,7 @@ def test_plays_without_a_name_are_kept(filled):
     lose_a_name(filled)
     code, report = check(filled, "--repair")
     assert code == 0 and report["repairs"] == [
-        "1 user whose name is lost: kept without it, whoever has the key is answered with their plays",
+        "1 user whose name is lost: kept without it, a user with the key is answered with their plays",
         "1 exceptions of users who are not in users: deleted", "2 shared keys of users who share none: deleted"]
     is_repaired(filled)
     filled.start()

@@ -379,7 +379,7 @@ static void refuse_bomb(struct store_fixture *f, uint32_t step, int expected, co
 
 static void a_giant(void **state)
 {
-    refuse_bomb(*state, 700, ERR_RANGE, "more than 16 MiB to be joined; whoever has such users raises staging_memory");
+    refuse_bomb(*state, 700, ERR_RANGE, "more than 16 MiB to be joined; such users need a larger staging_memory");
 }
 
 /* Months are taken apart one at a time: what all hold together is more than may be taken. */

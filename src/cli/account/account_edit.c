@@ -102,7 +102,7 @@ static int replace(const struct account_edit *e, const struct buf *bytes, struct
     snprintf(made, sizeof made, "%s.new", e->path);
     int fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST) {
-        return err_set(err, ERR_BUSY, "%s is there: somebody else is changing the accounts; remove it if nobody is",
+        return err_set(err, ERR_BUSY, "%s is there: another process is changing the accounts; remove it if none is",
                        made);
     }
     if (fd < 0) {

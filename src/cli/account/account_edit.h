@@ -20,7 +20,7 @@ struct account_edit {
 int account_edit_open(struct account_edit *e, const char *path, struct err *err);
 
 /* Puts this line (NULL: none) in the place of the account's, or behind all others when there is none. ERR_BUSY:
- * somebody else changes it, or has since it was read; ERR_IO, ERR_SYSTEM, ERR_NOMEM, ERR_INVALID. */
+ * another process changes it, or has since it was read; ERR_IO, ERR_SYSTEM, ERR_NOMEM, ERR_INVALID. */
 int account_edit_put(struct account_edit *e, struct slice name, const char *line, struct err *err);
 
 void account_edit_close(struct account_edit *e);

@@ -1,8 +1,8 @@
 /* `unseen restore`: makes a data folder from an archive.
  *
  * What is restored is written into the folder before anything else is, so that a restore that was cut short goes on
- * with the same moment, and nothing serves the folder before that has ended. The folder is a new node: whoever follows
- * the old one must be cloned anew, and it may archive to the same place. */
+ * with the same moment, and nothing serves the folder before that has ended. The folder is a new node: a replica
+ * of the old one must be cloned again, and it may archive to the same place. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -134,7 +134,7 @@ static int run_loop(struct thread *t, struct err *err)
 }
 
 /* Who never sleeps has used its slice up only after milliseconds, and the server, on the same core, would wait for
- * that: not so for a client on a machine of its own. Whoever chose a policy or a priority keeps it. */
+ * that: not so for a client on a machine of its own. A policy or a priority that was chosen stays. */
 static void give_way(void)
 {
     if (sched_getscheduler(0) == SCHED_OTHER) {

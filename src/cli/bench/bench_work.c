@@ -174,7 +174,7 @@ static void write_salt(char out[SALT_DIGITS], uint32_t salt)
     }
 }
 
-/* The list with never-played candidates that nobody was asked about yet: with other last digits. */
+/* The list with never-played candidates that were not asked about yet: with other last digits. */
 static void add_fresh(struct buf *out, const struct bench_terms *t, const struct list *list, uint32_t salt)
 {
     char digits[SALT_DIGITS];

@@ -19,7 +19,7 @@ static const char help[] =
     "nothing: it listens on the ports for a moment if no server has the folder, and measures the disk with a file\n"
     "that has no name.\n\n"
     "Options:\n"
-    "      --bundle FILE      write a report into a new file, to send to somebody who helps: what was found, "
+    "      --bundle FILE      write a report into a new file, to send with a question: what was found, "
     "versions,\n"
     "                         the configuration without secrets, and INFO of the server. It names addresses and "
     "paths,\n"

@@ -1,4 +1,4 @@
-/* `unseen front`: asks the running server how its front is, and has it compared or filled anew. */
+/* `unseen front`: asks the running server how its front is, and has it compared or filled again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* A file that grows, as `tail -F` reads it: by name. It may be missing for a while, be renamed while another takes its
- * name (then it is read to its end first), or be cut to nothing and written anew.
+ * name (then it is read to its end first), or be cut to nothing and written again.
  *
  * The state file says which file was read, how far, and how many lines that were. It is replaced as a whole, and
  * durable when follow_file_save() returns. If the file was renamed since, it is looked for in its folder by its inode
  * and its beginning: a new file may get the inode of one that was deleted. A file that was cut and has grown beyond the
  * offset again is told from one that has grown at the next start, if it begins otherwise; while it is open, only if
- * somebody looked in between. What was renamed twice between two looks is not found: only the file that was read is
+ * the program looked in between. What was renamed twice between two looks is not found: only the file that was read is
  * read to its end, and the one that has the name now.
  *
  * One process at a time has a state file. The lock is flock() on a file beside it, which stays.
@@ -45,7 +45,7 @@ void follow_file_close(struct follow_file *f);
 enum follow_news {
     FOLLOW_BYTES,  /* *n were read, or none for now */
     FOLLOW_ENDED,  /* another file has the name: what was read of this one is all. follow_file_next() */
-    FOLLOW_BEGINS, /* it was cut: what was read and not taken is gone, and all begins anew */
+    FOLLOW_BEGINS, /* it was cut: what was read and not taken is gone, and all begins again */
 };
 /* Never waits. ERR_IO; ERR_INVALID: it is no regular file, or packed with gzip or zstd. */
 int follow_file_read(struct follow_file *f, char *out, size_t size, size_t *n, enum follow_news *news, struct err *err);

@@ -15,7 +15,7 @@ enum { IMPORT_BAD_SHOWN = 5, IMPORT_WHY_NONE = 160 };
 enum import_time { IMPORT_TIME_GOOD, IMPORT_TIME_OLD, IMPORT_TIME_AHEAD };
 
 struct import_bad {
-    const char *file; /* whoever counts owns it */
+    const char *file; /* the caller's */
     uint64_t line;
     char reason[sizeof(((struct err *)0)->text)];
 };

@@ -20,7 +20,7 @@ static const char help[] =
     "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
     "With --repair, which needs the folder for itself, it accepts the loss of what can't be read:\n"
     "says what is lost, sets it aside and recounts, so that the users concerned are answered\n"
-    "without it. Then it checks what is left. Plays whose user's name is lost are kept: whoever has\n"
+    "without it. Then it checks what is left. Plays whose user's name is lost are kept: a user with\n"
     "their key is answered with them. With --nameless drop they are deleted.\n\n"
     "With --from, what this and earlier repairs gave up comes from another node that has the same\n"
     "users: a replica, or the primary that this is a replica of. Nothing is done unless that one has\n"
@@ -52,7 +52,7 @@ struct checking {
     struct json *json; /* NULL: for people */
     uint64_t n_problems;
     enum sqlite_nameless nameless;
-    struct mend from; /* address NULL: nobody has what is lost */
+    struct mend from; /* address NULL: no node has what is lost */
 };
 
 /* A line for people, or an element of the JSON list that is open. */
@@ -176,7 +176,7 @@ static int check(struct checking *c, const struct config *cfg, bool mend)
         json_open(c->json, "problems", '[');
     }
     progress_begin(&c->progress, "check", c->json != NULL);
-    /* Whoever has the lock keeps it: then the files are only read. */
+    /* If another has the lock, it keeps it: then the files are only read. */
     bool served = false;
     int rc = repairs < 0 ? repairs : sqlite_check_folder(cfg->data, served, found, advanced, c, &err);
     if (rc == ERR_LOCKED && !mend) {

@@ -175,7 +175,7 @@ static int show(struct client *client, bool json, bool watch, struct err *err)
         }
         putchar('\n');
         if (fflush(stdout) != 0) {
-            return 1; /* nobody reads it any more; main() says so */
+            return 1; /* its reader is gone; main() says so */
         }
         nanosleep(&pause, NULL);
     }

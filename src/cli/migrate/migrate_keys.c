@@ -107,10 +107,11 @@ static int refuse_doubtful(const struct migrate *m, struct err *err)
     if (m->doubtful == 0) {
         return 0;
     }
-    return err_set(err, ERR_INVALID,
-                   "keys that fit both played_key and delivered_key were passed over, since nobody can tell whose they "
-                   "are: %s, the first %s. Note their users by id, with LEGACY NOTE",
-                   count_text(m->doubtful, count), m->first_doubtful);
+    return err_set(
+        err, ERR_INVALID,
+        "keys that fit both played_key and delivered_key were passed over, since it can't be told whose they "
+        "are: %s, the first %s. Note their users by id, with LEGACY NOTE",
+        count_text(m->doubtful, count), m->first_doubtful);
 }
 
 static int finish(struct notes *notes, const char *what, int rc, struct err *err)

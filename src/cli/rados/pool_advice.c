@@ -63,7 +63,7 @@ static void advise_on_places(struct advisor *a)
     char several[POOL_NAME + 1];
     snprintf(several, sizeof several, "%.*ss", POOL_NAME - 1, f->domain);
     if (f->rule[0] == '\0' || f->domain[0] == '\0') {
-        advise(a, "its rule of CRUSH was not found, so nobody knows where its replicas are");
+        advise(a, "its rule of CRUSH was not found, so it isn't known where its replicas are");
         return;
     }
     if (strcmp(f->domain, "osd") == 0 && f->size > 1) {

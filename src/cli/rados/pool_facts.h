@@ -1,4 +1,4 @@
-/* What a cluster of Ceph says of a pool, and what that costs whoever keeps plays in it. Nothing here speaks to a
+/* What a cluster of Ceph says of a pool, and what that costs one that keeps plays in it. Nothing here speaks to a
  * cluster: the answers of its monitor are given.
  */
 #ifndef UNSEEN_CLI_RADOS_POOL_FACTS_H

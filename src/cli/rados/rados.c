@@ -21,7 +21,7 @@ static const char help[] =
     "are\n"
     "on different hosts, whether there is room, and how long an operation may take. Each warning says what that "
     "costs,\n"
-    "and what mends it. They don't keep anybody from starting.\n\n"
+    "and what mends it. They don't keep a server from starting.\n\n"
     "Options:\n"
     "      --pool POOL        the pool (default: rados_pool of the configuration)\n"
     "      --check            look only; make nothing\n"
@@ -92,7 +92,7 @@ static void look_at_grace(struct preparation *p)
         if (grace >= limit) {
             snprintf(advice, sizeof advice,
                      "osd_heartbeat_grace is %g s, unless the OSDs' files say otherwise, and rados_timeout %g s: while "
-                     "nobody has noticed that an OSD is frozen, plays and questions of its users fail: ceph config set "
+                     "it is not noticed that an OSD is frozen, plays and questions of its users fail: ceph config set "
                      "global osd_heartbeat_grace 6",
                      grace, limit);
             keep(p, advice);

@@ -4,7 +4,7 @@
  * a mark that says that the folder is not whole yet. Then its ring is flushed, so that all it has is history, and
  * positions, tombstones, pools and users are copied. What is recorded there meanwhile comes with the feed, once the
  * folder is served. Each page moves the mark; so a clone that was cut short goes on, unless the feed was lost
- * meanwhile: then it begins anew.
+ * meanwhile: then it begins again.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -169,7 +169,7 @@ static int begin(struct cloning *c, const struct store_node *self, struct err *e
     return store_wait_node(c->store, &to, err);
 }
 
-/* 1: the clone of before goes on; 0: it has to begin anew, and why is said. */
+/* 1: the clone of before goes on; 0: it has to begin again, and why is said. */
 static int go_on(struct cloning *c, const struct store_node *self, struct err *err)
 {
     char mark[CLONE_MARK_TEXT];

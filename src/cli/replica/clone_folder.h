@@ -1,4 +1,4 @@
-/* The folder that a clone makes: what it is before, how it begins anew, and how it takes the place of a stale one. */
+/* The folder that a clone makes: what it is before, how it begins again, and how it takes the place of a stale one. */
 #ifndef UNSEEN_CLI_REPLICA_CLONE_FOLDER_H
 #define UNSEEN_CLI_REPLICA_CLONE_FOLDER_H
 
@@ -18,7 +18,7 @@ enum clone_found {
 int clone_folder_look(struct store *store, const char *folder, enum clone_found *found, struct store_node *node,
                       struct err *err);
 
-/* Of a folder that nobody has open, the database; what else is in it stays. */
+/* Of a folder that no process has open, the database; what else is in it stays. */
 int clone_folder_empty(const char *folder, struct err *err);
 
 /* How many bytes the database of a folder has, and how many more its disk takes; 0: not known. */

@@ -191,7 +191,7 @@ static int mend_key(struct mending *g, const struct sqlite_loss *losses, size_t 
             return err_set(err, ERR_NOMEM, "out of memory for a user");
         }
         if (p.key != losses[0].key) {
-            return 0; /* the next one there: it has nobody with that key */
+            return 0; /* the next one there: it has no user with that key */
         }
         cut(&p, losses, n, months);
         if (p.n_months > 0 || p.deliveries.len > 0 || is_lost(losses, n, SQLITE_LOSS_NAME)) {

@@ -108,12 +108,12 @@ int other_node_call(struct other_node *o, const struct slice *words, size_t n, c
 
 int other_node_hello(struct other_node *o, uint64_t node, uint64_t term, struct err *err)
 {
-    enum { NOBODY = 1 }; /* no folder has this id, and 0 is none */
+    enum { NO_NODE = 1 }; /* no folder has this id, and 0 is none */
     char protocol[NUMBER_TEXT], id[ID_TEXT], number[NUMBER_TEXT];
     const struct slice words[] = {slice_str("REPLICA"),
                                   slice_str("HELLO"),
                                   number_text(REPLICA_PROTOCOL, protocol),
-                                  id_text(node != 0 ? node : NOBODY, id),
+                                  id_text(node != 0 ? node : NO_NODE, id),
                                   number_text((int64_t)term, number),
                                   slice_str("")};
     const struct reply *map;

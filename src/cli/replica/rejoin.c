@@ -1,10 +1,10 @@
 /* `unseen rejoin`: an old primary's folder becomes that of a replica.
  *
  * Where the two part is known by the new primary: up to common_seq of the old one's feed it had everything when it was
- * promoted. What the old one recorded behind that, nobody else has: it is sent there first, in its order. Each event is
- * taken once there, so a rejoin that was cut short is repeated. Only then does the folder become a replica, from where
- * the new primary's own writes begin. Where the feed doesn't reach back so far, forgets are sent as far as tombstones
- * tell of them, and then all users, as LOAD takes them.
+ * promoted. What the old one recorded behind that, no other node has: it is sent there first, in its order. Each event
+ * is taken once there, so a rejoin that was cut short is repeated. Only then does the folder become a replica, from
+ * where the new primary's own writes begin. Where the feed doesn't reach back so far, forgets are sent as far as
+ * tombstones tell of them, and then all users, as LOAD takes them.
  */
 #include <inttypes.h>
 #include <stdio.h>

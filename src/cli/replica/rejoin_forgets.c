@@ -1,6 +1,6 @@
 /* Forgets of an old primary whose feed no longer tells what it alone has. What is left of them are tombstones, which
  * know users by their keys and items by their hashes. The new primary still has those users, and so their names: it is
- * asked for whoever has the key. Nobody has: then there is nothing to forget.
+ * asked for the user with the key. There is none: then there is nothing to forget.
  *
  * They are sent in the order in which they happened, and numbered by their place in it: the folder isn't served, so a
  * repetition numbers them alike. They go before the users, since LOAD brings what came after them.
@@ -95,7 +95,7 @@ static int malformed(const struct rejoining *r, struct err *err)
                    r->address);
 }
 
-/* Whoever has the key there: mostly one, or nobody. */
+/* The users with the key there: mostly one, or none. */
 static int find_names(struct forgets *f, int64_t key, struct err *err)
 {
     struct rejoining *r = f->r;

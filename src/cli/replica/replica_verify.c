@@ -1,6 +1,6 @@
 /* `unseen replica --verify`: the users of two nodes side by side, in the order of their keys, as history has them once
  * both have flushed what was staged. What is recorded meanwhile makes users differ for a moment: those are looked at
- * again, after the replica has come level and both have flushed anew. */
+ * again, after the replica has come level and both have flushed again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,7 +167,7 @@ static int ask_status(struct other_node *o, const char *map_name, const char *na
     return r != NULL && reply_integer(r, out);
 }
 
-/* The one follows the other, or they are two that have the same from elsewhere: then nobody is waited for. */
+/* The one follows the other, or they are two that have the same from elsewhere: then none is waited for. */
 static int come_level(struct other_node *from, struct other_node *to, struct err *err)
 {
     int64_t last, applied, began = clock_real_us();
@@ -193,7 +193,7 @@ static int flush(struct other_node *o, struct err *err)
     return other_node_call(o, words, 2, &reply, err);
 }
 
-/* Asked anew each time: one may have been promoted since. */
+/* Asked again each time: one may have been promoted since. */
 static int settle(struct verify *v, struct err *err)
 {
     int rc = other_node_hello(&v->a.node, 0, 0, err);

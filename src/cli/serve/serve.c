@@ -141,7 +141,7 @@ static const char *resp_addresses(const struct server *server, char out[LISTENS_
     return out;
 }
 
-/* A socket's path is made whole, because whoever reads the lock file may stand in another folder. */
+/* A socket's path is made whole, because a reader of the lock file may stand in another folder. */
 static int publish(struct store *store, const struct server *server, struct err *err)
 {
     char address[SERVER_ADDRESS_TEXT], whole[PATH_MAX], text[PATH_MAX + sizeof unix_prefix];
@@ -283,7 +283,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         return rc;
     }
     struct store *store = opening.store;
-    log_start(cfg, config->front_only); /* not before: whoever can't start says why in one line */
+    log_start(cfg, config->front_only); /* not before: a server that can't start says why in one line */
     compare_memory(cfg);
     dedup_init(dedup, store, cfg);
     rc = serve_recover(config, server, dedup, early, signals, err);

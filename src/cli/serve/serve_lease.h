@@ -6,7 +6,8 @@
 #include "base/err.h"
 #include "dedup/dedup.h"
 
-/* Before anybody can write: writes are held from here on, until the lock is ours. Nothing without replica_failover. */
+/* Before any client can write: writes are held from here on, until the lock is ours. Nothing without
+ * replica_failover. */
 int serve_lease_new(struct dedup *dedup, struct err *err);
 /* Once this node answers, and has started what it is a replica or a primary with. */
 int serve_lease_start(const struct dedup *dedup, struct err *err);

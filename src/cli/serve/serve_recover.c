@@ -51,7 +51,7 @@ static int recover_beside(struct recovering *r, struct err *err)
 }
 
 /* Whether nothing but the store has a say in whether a play is taken. A replica takes none, one whose writes wait for a
- * replica has none yet that could answer, and whoever needs a lock for writing does not have it yet. The mirror and the
+ * replica has none yet that could answer, and what needs a lock for writing does not have it yet. The mirror and the
  * front would miss it, since they listen to the feed only once the store has recovered. */
 static bool takes_early(const struct config *cfg)
 {

@@ -1,4 +1,4 @@
-/* Where `unseen load` puts users: a data folder that nobody serves, a pool of Ceph, or a running server. The same
+/* Where `unseen load` puts users: a data folder that no server has open, a pool of Ceph, or a running server. The same
  * snapshots, the same rules (store_ops.import). One thread. */
 #ifndef UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
 #define UNSEEN_CLI_TRANSFER_LOAD_TARGET_H

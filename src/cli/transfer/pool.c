@@ -1,5 +1,5 @@
-/* `unseen pool`: lists of candidates that the server holds. A list is sent in pieces under a name that nobody asks for,
- * and renamed once it is whole: so what asks for the pool sees the old one or the new one. */
+/* `unseen pool`: lists of candidates that the server holds. A list is sent in pieces under a name that no question
+ * names, and renamed once it is whole: so what asks for the pool sees the old one or the new one. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "store/user/deliveries.h"
 #include "store/user/parcel.h"
 
-static const struct user_snapshot nobody;
+static const struct user_snapshot no_user;
 
 struct compare {
     const struct user_snapshot *a, *b;
@@ -306,7 +306,7 @@ int user_compare(const struct user_snapshot *a, const struct user_snapshot *b, u
                  char why[USER_COMPARE_TEXT], struct err *err)
 {
     struct compare c = {
-        .a = a != NULL ? a : &nobody, .b = b != NULL ? b : &nobody, .seed = seed, .why = why, .err = err};
+        .a = a != NULL ? a : &no_user, .b = b != NULL ? b : &no_user, .seed = seed, .why = why, .err = err};
     why[0] = '\0';
     int rc = compare_months(&c);
     rc = rc == 1 ? compare_deliveries(&c) : rc;

@@ -137,7 +137,7 @@ static uint64_t store_seed(struct store *base)
 static int store_publish(struct store *base, const char *address, struct err *err)
 {
     (void)base, (void)address, (void)err;
-    return 0; /* nobody else can open it */
+    return 0; /* no other process can open it */
 }
 
 /* --- opening and closing --- */

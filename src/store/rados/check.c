@@ -27,7 +27,8 @@ static int night_of(const char *object)
     return -1;
 }
 
-/* Values of positions are looked at by whoever claims one; what a node left to see whether there is room holds none. */
+/* Values of positions are looked at by the node that claims one; what a node left to see whether there is room holds
+ * none. */
 static bool is_of_nodes(const char *object)
 {
     return strcmp(object, LAYOUT_POSITIONS) == 0 || strncmp(object, LAYOUT_FULL, strlen(LAYOUT_FULL)) == 0;

@@ -33,7 +33,7 @@ enum cluster_result {
     CLUSTER_FENCED,  /* this client is blocklisted, for good: another one has to connect (reconnect.h) */
     CLUSTER_NO_POOL, /* the pool was removed */
     CLUSTER_DENIED,  /* the client's key doesn't allow it */
-    CLUSTER_LARGE,   /* a value is longer than whoever reads takes it: see length, most */
+    CLUSTER_LARGE,   /* a value is longer than the reader takes it: see length, most */
     CLUSTER_NOMEM,
     CLUSTER_CLOSED, /* it was cancelled */
     CLUSTER_FAILED, /* anything else: see code */
@@ -77,7 +77,7 @@ struct cluster_read {
     struct cluster_range ranges[CLUSTER_RANGES];
     size_t n_ranges;
     const struct cluster_pair *below; /* a guard: this key's value, "" if it is absent, sorts below that; NULL: none */
-    /* How long the key's value may be, for whoever keeps values: nobody knows their sizes before they are there. One
+    /* How long the key's value may be, for one that keeps values: their sizes aren't known before they are there. One
      * that is longer ends the read with CLUSTER_LARGE. NULL: as long as it is. */
     size_t (*most)(struct slice key);
     /* Each pair, before done: keys that there are, in any order, with range = -1; then each range's in its order. The

@@ -61,7 +61,7 @@ static int list_users(struct exporting *x, struct err *err)
 
 /* --- what they have --- */
 
-/* One of whom no snapshot can be made keeps nobody else from being packed; a cluster that doesn't answer does. */
+/* One of whom no snapshot can be made keeps no other from being packed; a cluster that doesn't answer does. */
 static int leave_out(struct exporting *x, const struct err *why, struct err *err)
 {
     char text[STORE_ERROR_TEXT + 32];

@@ -24,7 +24,7 @@ static void end(struct fetch *f)
 
 /* --- a page --- */
 
-/* Nobody of ours has written it. Takers don't see it. */
+/* No node of ours has written it. Takers don't see it. */
 static void note_strange(struct fetch *f, struct slice key)
 {
     if (f->strange_len == 0 && key.len > 0) {

@@ -40,7 +40,7 @@ struct fetch {
     struct err err; /* from here on: the answer */
     bool exists;
     struct slice generation; /* "": it has none */
-    bool odd;                /* it has one that nobody of ours has written: the version stands for it */
+    bool odd;                /* it has one that no node of ours has written: the version stands for it */
     size_t strange_len;      /* there is a key of which the same is to be said, beginning with this; 0: none is */
     char strange[LAYOUT_KEY];
     uint64_t version;

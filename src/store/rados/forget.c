@@ -125,7 +125,7 @@ static int take_of_user(struct update *u, const struct layout_key *key, struct s
         o->n_tombstones += key->item;
         o->was_forgotten = o->was_forgotten || !key->item;
         if (!key->item) {
-            layout_ms(value, &o->forgotten_ms); /* one that can't be read is written anew */
+            layout_ms(value, &o->forgotten_ms); /* one that can't be read is written again */
         }
         break;
     default:

@@ -255,8 +255,8 @@ static const struct gathered_part *find_part(const struct gathered *g, const str
                : NULL;
 }
 
-/* What is no damage of a month: filters that nobody lists, and keys of somebody else. Either may stand where something
- * was. */
+/* What is no damage of a month: filters that are not listed, and keys of another program. Either may stand where
+ * something was. */
 static int look_at_keys(struct making *m)
 {
     const struct gathered *g = m->g;

@@ -40,7 +40,7 @@ struct gathered {
     bool forgotten_damaged; /* it can't be read when the user was forgotten */
     bool item_damaged;      /* the same of an item, where those are kept */
     struct slice
-        strange; /* a key that nobody of ours has written; "": there is none. Of the fetch, filled in from it */
+        strange; /* a key that no node of ours has written; "": there is none. Of the fetch, filled in from it */
 };
 
 enum { GATHERED_RANGES = 6 };

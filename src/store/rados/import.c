@@ -121,7 +121,7 @@ static int begin_user(struct import_call *c, size_t place, struct err *err)
     return result;
 }
 
-/* Begins what may be under way besides. Whoever calls it is counted in under_way until its end; the last one ends the
+/* Begins what may be under way besides. Its caller is counted in under_way until its end; the last one ends the
  * call. */
 static void go_on(struct import_call *c)
 {

@@ -28,8 +28,8 @@
  * it was checked by.
  *
  * A forgotten user's object stays, with g and f alone, as long as the tombstone counts: the object is the one place
- * that whoever records for the user has to look at, and that has an order with everything else of theirs. It goes when
- * the nightly walk finds it empty and its tombstones past `retention`.
+ * that a node that records for the user has to look at, and that has an order with everything else of theirs. It goes
+ * when the nightly walk finds it empty and its tombstones past `retention`.
  */
 #ifndef UNSEEN_STORE_RADOS_LAYOUT_H
 #define UNSEEN_STORE_RADOS_LAYOUT_H

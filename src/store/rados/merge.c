@@ -1,5 +1,5 @@
 /* A merge reads what waits, the directory, and those parts that are to be united; works out the new parts; and writes
- * them under the generation that it read, with a new one. Whoever comes second finds another generation and drops its
+ * them under the generation that it read, with a new one. One that comes second finds another generation and drops its
  * work, or finds that too little waits, and leaves it. Plays that come meanwhile touch no generation and stay, so a
  * busy user merges, too.
  *
@@ -388,7 +388,7 @@ int merge_start(struct rados_store *s, int64_t key, struct slice user, bool nigh
     m->update.heavy = true;
     m->update.quota = &s->large;
     m->update.quota_bytes = RADOS_LARGE_BYTES;
-    m->update.tries_max = night ? 0 : 1; /* whoever is faster has done it, but doesn't seal */
+    m->update.tries_max = night ? 0 : 1; /* a faster node has done it, but doesn't seal */
     m->update.must = night;
     m->update.again = again;
     m->update.take = take;

@@ -7,7 +7,7 @@
 
 struct merge_outcome {
     struct err err;
-    bool lost;   /* with err: somebody else was faster */
+    bool lost;   /* with err: another was faster */
     bool absent; /* there is no such object, or there is none any more */
     bool written;
     const struct layout_part *parts; /* as they are now */
@@ -15,7 +15,7 @@ struct merge_outcome {
     size_t tombstones;
 };
 
-/* done: on a thread of the cluster or the store's; NULL: nobody waits. ERR_NOMEM: it was not begun. */
+/* done: on a thread of the cluster or the store's; NULL: none waits. ERR_NOMEM: it was not begun. */
 int merge_start(struct rados_store *s, int64_t key, struct slice user, bool night,
                 void (*done)(void *arg, const struct merge_outcome *outcome), void *arg);
 

@@ -57,7 +57,7 @@ static struct slice blob_of(const struct merge *m, const struct layout_part *par
     return slice_of(NULL, 0);
 }
 
-/* A part that can't be read stays as it is, and is told to whoever asks for the month; it holds up nothing else. */
+/* A part that can't be read stays as it is, and is told to a question for the month; it holds up nothing else. */
 static void leave_alone(struct merge *m, size_t i, const char *why)
 {
     char name[MONTH_TEXT];

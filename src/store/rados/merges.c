@@ -1,17 +1,18 @@
-/* When a merge is begun: by whoever sees enough plays, or one that is old; or has recorded enough of them, since some
- * users never ask. What is recorded is counted by a hash of the user in a fixed table, where users may share a place:
- * then one is looked at too early, or later, by the next question or by night. Other nodes record and merge as well: so
- * a merge looks first, and one that finds too little, or that another node is at it, writes nothing. It costs a read.
+/* When a merge is begun: by a node that sees enough plays, or one that is old; or has recorded enough of them, since
+ * some users never ask. What is recorded is counted by a hash of the user in a fixed table, where users may share a
+ * place: then one is looked at too early, or later, by the next question or by night. Other nodes record and merge as
+ * well: so a merge looks first, and one that finds too little, or that another node is at it, writes nothing. It costs
+ * a read.
  *
  * Nodes that all meet a busy user would all merge them at once, and all but one for nothing. Nothing says who is alive,
- * so nobody is appointed: whoever changed a user last, which the generation tells, goes on merging them. The others
+ * so none is appointed: the node that changed a user last, which the generation tells, goes on merging them. The others
  * stand back by far, since they are needed once, when that node has ended or no longer meets the user:
  *
  *   who asks      merges when far more plays wait than that node would let;
- *   who records   looks after a while, and merges if nobody has since the look before. If somebody has, it looks four
+ *   who records   looks after a while, and merges if none has since the look before. If one has, it looks four
  *                 times as rarely.
  *
- * A user without a generation is anybody's. A node that finds its own plays alone merges them. Of several each waits
+ * A user without a generation is any node's. A node that finds its own plays alone merges them. Of several each waits
  * for so many plays more as are drawn for user and node, by multiples of the golden ratio: nodes that were started one
  * after another lie as far from each other as they can. So they do where the others stand back.
  *
@@ -32,11 +33,11 @@ enum {
     OTHERS = 4 * ENOUGH, /* that others see before they merge */
     LOOK = 2 * ENOUGH,   /* that others record before they look again */
     LOOK_SPREAD = 3 * LOOK / 4,
-    FIRST = 4,              /* one node of so many needn't look twice at a user whom nobody has merged */
-    LOOK_MAX = 16 * ENOUGH, /* however often somebody else has merged; and so many waiting ones anybody merges */
+    FIRST = 4,              /* one node of so many needn't look twice at a user whom none has merged */
+    LOOK_MAX = 16 * ENOUGH, /* however often another has merged; and so many waiting ones any node merges */
 };
 
-enum whose { OURS, NOBODYS, THEIRS };
+enum whose { OURS, ANY_NODE, THEIRS };
 
 struct merges {
     pthread_mutex_t mutex;
@@ -98,7 +99,7 @@ void merges_destroy(struct rados_store *s)
 
 static enum whose whose(const struct rados_store *s, struct slice generation)
 {
-    return generation.len == 0 ? NOBODYS : rados_store_wrote(s, generation) ? OURS : THEIRS;
+    return generation.len == 0 ? ANY_NODE : rados_store_wrote(s, generation) ? OURS : THEIRS;
 }
 
 static uint32_t mark_of(enum whose whose, struct slice generation)
@@ -133,9 +134,9 @@ static bool is_old(struct rados_store *s, const struct merges_seen *seen)
 /* To whom a question has shown it. */
 static bool is_shown(struct rados_store *s, int64_t key, const struct merges_seen *seen, enum whose whose)
 {
-    size_t wanted = whose == OURS      ? ENOUGH
-                    : whose == NOBODYS ? ENOUGH + drawn(s, key, SPREAD)
-                                       : OTHERS + drawn(s, key, SPREAD);
+    size_t wanted = whose == OURS       ? ENOUGH
+                    : whose == ANY_NODE ? ENOUGH + drawn(s, key, SPREAD)
+                                        : OTHERS + drawn(s, key, SPREAD);
     return waits(seen, wanted) || is_old(s, seen);
 }
 
@@ -144,7 +145,7 @@ static bool is_found(struct rados_store *s, const struct under_way *u, const str
 {
     bool unchanged = u->whose == OURS || u->mark == u->found_mark;
     bool alone = seen->plays + seen->deliveries <= u->recorded;
-    bool first = u->whose == NOBODYS && (alone || drawn(s, u->key, FIRST) == 0);
+    bool first = u->whose == ANY_NODE && (alone || drawn(s, u->key, FIRST) == 0);
     return (waits(seen, ENOUGH) && (unchanged || first)) || waits(seen, LOOK_MAX) || is_old(s, seen);
 }
 
@@ -158,7 +159,7 @@ static void stand_back(const struct rados_store *s, const struct under_way *u, s
         place->look_at = 4 * place->look_at < LOOK_MAX ? 4 * place->look_at : LOOK_MAX;
     } else if (u->whose == THEIRS) {
         place->look_at = others_look_at(s, u->key);
-    } else if (u->whose == NOBODYS && u->plays >= ENOUGH) {
+    } else if (u->whose == ANY_NODE && u->plays >= ENOUGH) {
         place->look_at = 1 + drawn(s, u->key, LOOK);
     } else {
         place->recorded = u->plays > place->recorded ? u->plays : place->recorded;

@@ -7,7 +7,7 @@
  *   lineage     16 hex digits that no other pool has (STORE_LINEAGE of store/positions.h)
  *   starts      16 hex digits: how many nodes have opened the pool so far. Each has a number of its own, which orders
  *               what two of them deliver within a millisecond, and what one delivers before and after it was started
- * anew
+ * again
  */
 #ifndef UNSEEN_STORE_RADOS_META_H
 #define UNSEEN_STORE_RADOS_META_H

@@ -299,7 +299,7 @@ static int walk_night(struct night *n, int64_t day, struct err *err)
     return rados_store_closing(n->s) ? err_set(err, ERR_CLOSED, "the store is closing") : result;
 }
 
-/* As walk_night(), or 0 while it isn't night, or nobody knows. */
+/* As walk_night(), or 0 while it isn't night, or it isn't known. */
 static int walk_by_night(struct night *n, int64_t now, struct err *err)
 {
     const struct config *live = config_now(n->s->cfg);

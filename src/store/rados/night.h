@@ -7,9 +7,9 @@
  *   forgotten  <16 hex>                                  tombstones
  *   <YYYYMM>   <users> <sealed users> <plays> <bytes>    in decimal
  *
- * A node that ends in the middle leaves a lock that ends by itself; the piece is begun anew. Two that walk one piece at
- * once do no harm: each user is changed under their generation. A piece that was missed, since no node ran, is walked
- * in one of the next nights: NIGHT_MISSED of them each night.
+ * A node that ends in the middle leaves a lock that ends by itself; the piece is begun again. Two that walk one piece
+ * at once do no harm: each user is changed under their generation. A piece that was missed, since no node ran, is
+ * walked in one of the next nights: NIGHT_MISSED of them each night.
  */
 #ifndef UNSEEN_STORE_RADOS_NIGHT_H
 #define UNSEEN_STORE_RADOS_NIGHT_H

@@ -5,8 +5,8 @@
  *
  * `newest` is the highest time that any node has believed: a node that believes one ten minutes later, or of another
  * month, writes it, under a guard on what it has read. Each node looks every ten minutes, so however many there are,
- * the key is written once in that time. Nobody writes an earlier one, but for an administrator (unseen clock): that
- * counts `changes` up, and every node that finds another count than before judges its clock anew, as at a start. So
+ * the key is written once in that time. Only an administrator writes an earlier one (unseen clock): that
+ * counts `changes` up, and every node that finds another count than before judges its clock again, as at a start. So
  * what was accepted or set back at one node holds for all, and none of them brings back the time before. How far a node
  * got in doubt isn't kept: it goes on from the newest after a restart.
  *

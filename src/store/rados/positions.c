@@ -12,7 +12,7 @@
  * back to an earlier state there may be an earlier value of this node: that counts as another's.
  *
  * A batch remembers which claim its sources were read under. A claim of this node that came since makes it void, too:
- * whoever reads by the later one has begun where that found the position.
+ * the node that reads by the later one has begun where that found the position.
  *
  * One operation at a time is under way for this node; others wait in a list.
  */

@@ -1,7 +1,7 @@
-/* Memory for what is read of users, below a limit, and claimed before it is made. Whoever wants some takes a claim;
+/* Memory for what is read of users, below a limit, and claimed before it is made. A read that wants some takes a claim;
  * while there is no room it waits in line, first come, first served, and holds nothing meanwhile. One that turns out to
  * need more than it has asked for gets that if it is there at once; else it gives up all that it has, and comes again
- * with a larger claim. So nobody who holds room ever waits for room, and those who wait get it as the others end.
+ * with a larger claim. So no holder of room ever waits for room, and those who wait get it as the others end.
  *
  * There are two rooms, shares of rados_memory: one for what is small and quick, questions above all, and one for what
  * may be large. So a giant that waits for half of the memory holds up no question.
@@ -51,7 +51,7 @@ size_t quota_limit(const struct quota *r);
 struct quota_state quota_state(const struct quota *r);
 
 /* True: it has them, or the whole room if that is less. False: granted() is called once it has, on the thread of
- * whoever has given room back. */
+ * the one that has given room back. */
 bool quota_take(struct quota *r, struct quota_claim *claim, size_t bytes, void (*granted)(struct quota_claim *claim));
 void quota_give(struct quota_claim *claim); /* all of it; also without any */
 

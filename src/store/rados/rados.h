@@ -104,7 +104,7 @@ void rados_store_begun(struct rados_store *s);
 void rados_store_ended(struct rados_store *s);
 void rados_store_post(struct rados_store *s, struct store_message *message, enum rados_message what);
 uint64_t rados_store_random(struct rados_store *s);
-/* A new one: random, and its last three digits are this node's number, cut. So whoever reads it can tell whether it was
+/* A new one: random, and its last three digits are this node's number, cut. So a reader can tell whether it was
  * this node that changed the user last; a node with the same digits is taken for this one. */
 uint64_t rados_store_generation(struct rados_store *s);
 bool rados_store_wrote(const struct rados_store *s, struct slice generation);

@@ -281,7 +281,7 @@ static uint64_t store_seed(struct store *base)
 static int store_publish(struct store *base, const char *address, struct err *err)
 {
     (void)base, (void)address, (void)err;
-    return 0; /* anybody else may open the pool as well */
+    return 0; /* other nodes may open the pool as well */
 }
 
 /* --- opening and closing --- */

@@ -1,4 +1,4 @@
-/* A client is counted by what is under way with it, so that it is dropped when nobody can touch it any more. What
+/* A client is counted by what is under way with it, so that it is dropped when nothing can touch it any more. What
  * answers an operation is a function of ours, which then calls the caller's. */
 #include "store/rados/reconnect.h"
 
@@ -133,7 +133,7 @@ static struct client *begin(struct cluster *c, struct cluster_op *op)
     return client;
 }
 
-/* It may be over already, and the operation somebody else's memory, unless it was not begun. */
+/* It may be over already, and the operation another's memory, unless it was not begun. */
 static int begun(struct client *client, struct cluster_op *op, int result)
 {
     if (result < 0) {

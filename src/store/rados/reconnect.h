@@ -1,8 +1,8 @@
-/* A connection that is made anew when the cluster has fenced its client (blocklisted it): the functions of cluster.h
+/* A connection that is made again when the cluster has fenced its client (blocklisted it): the functions of cluster.h
  * over another one's. Ceph never lets a fenced client in again, but a new one of the same name at once.
  *
  * Whatever was under way with the fenced client ends, as CLUSTER_FENCED or late, and so does what is begun before
- * there is a new one: nothing is sent a second time here, since only whoever asked knows whether it may be. A thread of
+ * there is a new one: nothing is sent a second time here, since only the caller knows whether it may be. A thread of
  * its own connects, tries again after delays that grow to half a minute, and drops the old client once nothing is under
  * way with it.
  */
@@ -19,8 +19,8 @@ struct reconnect_hooks {
     int (*check)(void *owner, const struct cluster_ops *ops, struct cluster *fresh, struct err *err);
     /* Operations go to a new client from now on. */
     void (*connected)(void *owner);
-    /* An operation ended late, or with an error of the cluster; one that is full makes none. Any thread, before whoever
-     * began it is told. */
+    /* An operation ended late, or with an error of the cluster; one that is full makes none. Any thread, before the
+     * caller that began it is told. */
     void (*failed)(void *owner);
 };
 

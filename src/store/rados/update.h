@@ -1,4 +1,4 @@
-/* A change of a user: read, work out, write under a guard, and again when somebody else was faster. Merges, forgets,
+/* A change of a user: read, work out, write under a guard, and again when another was faster. Merges, forgets,
  * imports, the nightly walk and plays of a stated time are each a plan() for it; plays that the server stamps are
  * written without reading. */
 #ifndef UNSEEN_STORE_RADOS_UPDATE_H
@@ -39,7 +39,7 @@ struct update {
     void (*done)(struct update *u); /* once; then it isn't touched any more */
 
     struct err err; /* the answer */
-    bool lost;      /* with ERR_BUSY: somebody else was faster, tries_max times */
+    bool lost;      /* with ERR_BUSY: another was faster, tries_max times */
     bool written;
     struct quota *quota; /* where memory for what is read is claimed; NULL: it is charged elsewhere */
     size_t quota_bytes;  /* at first; one page of keys is within it */

@@ -1,5 +1,5 @@
 /* Reading objects whole, several at a time and no faster than a rate, for what looks at all users and changes none:
- * check and export. Unlike a question's read (fetch.h) it judges nothing: keys that nobody of ours has written are
+ * check and export. Unlike a question's read (fetch.h) it judges nothing: keys that no node of ours has written are
  * among them.
  *
  * What is handed over is of one state, but for plays and deliveries that came meanwhile: pages have one generation, or

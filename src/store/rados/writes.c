@@ -41,7 +41,7 @@ struct pending {
     struct positions_write *positions;
     size_t n;                 /* events */
     atomic_size_t left, next; /* that are not answered; and the first that was not begun */
-    atomic_size_t credits;    /* events that may be begun; whoever makes it more than 0 begins them */
+    atomic_size_t credits;    /* events that may be begun; the thread that makes it more than 0 begins them */
     atomic_bool failed;
     size_t bytes; /* that it is charged with */
     pthread_mutex_t mutex;
@@ -386,7 +386,7 @@ static struct writes_turn *take_events(struct user_writes *u, bool *stated)
     return first;
 }
 
-/* Takes out those whose batch has failed: nobody waits for them any more. */
+/* Takes out those whose batch has failed: no client waits for them any more. */
 static struct writes_turn *take_void(struct rados_store *s, struct writes_turn **events)
 {
     struct writes_turn *found = NULL;
@@ -551,7 +551,7 @@ static struct pending *admit(struct rados_store *s, struct store_batch *batch)
     *p = (struct pending){.s = s, .batch = batch, .positions = positions, .bytes = bytes};
     atomic_init(&p->left, 1);
     atomic_init(&p->next, 0);
-    atomic_init(&p->credits, 1); /* until all have their turns, nobody else begins any */
+    atomic_init(&p->credits, 1); /* until all have their turns, no other begins any */
     atomic_init(&p->failed, false);
     pthread_mutex_init(&p->mutex, NULL);
     return p;

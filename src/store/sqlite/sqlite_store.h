@@ -42,7 +42,7 @@ int sqlite_store_address(const char *folder, char *out, size_t out_size, struct 
 int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
-/* What to do with plays and deliveries whose row in users is lost, so that nobody can say whose they are. */
+/* What to do with plays and deliveries whose row in users is lost, so that it can't be told whose they are. */
 enum sqlite_nameless {
     NAMELESS_KEEP, /* a row without a name: the user with that key gets answers from them, and the name comes back */
     NAMELESS_DROP,

@@ -11,7 +11,7 @@
  *   any other      read/, and the functions of store_ops, which leave a message and return
  *
  * Each of the two threads has one queue and takes its whole list at once. What concerns the ring needs no messages: a
- * slot's state says who acts next, and whoever changes it wakes the other thread:
+ * slot's state says who acts next, and the thread that changes it wakes the other:
  *
  *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
  *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED

@@ -47,11 +47,11 @@ static inline int64_t delivered_sub(uint64_t stamp)
     return (int64_t)(stamp & (((uint64_t)1 << DELIVERED_SUB_BITS) - 1));
 }
 
-/* All zero is an empty one. Item bytes are somebody else's. */
+/* All zero is an empty one. Item bytes are the caller's. */
 struct delivered {
     struct store_delivery *list;
     size_t n;
-    size_t cap; /* 0: the list is somebody else's too; it is copied before it grows */
+    size_t cap; /* 0: the list is the caller's too; it is copied before it grows */
 };
 void delivered_free(struct delivered *d);
 void delivered_clear(struct delivered *d); /* keeps memory for the next use, but not a giant's */
@@ -75,7 +75,7 @@ bool delivered_has(const struct delivered *d, const struct store_delivery *one);
 /* What a forget of items takes out. */
 struct delivered_unseen {
     const uint64_t *hashes;
-    const struct slice *items; /* NULL: nobody knows more of them than their hashes */
+    const struct slice *items; /* NULL: only their hashes are known */
     size_t n;
     uint64_t cut; /* what has a lower stamp goes as well; 0: nothing does */
 };

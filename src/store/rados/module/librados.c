@@ -6,8 +6,8 @@
  * much is under way is bounded above. When the cluster is full a plain operation waits within librados. FULL_TRY alone
  * passes osd_failsafe_full_ratio, FULL_FORCE alone makes objects meanwhile: what has to be done has both.
  *
- * A frozen OSD resets no connection, so nobody tells the client who has taken over. It asks for that itself, but only
- * on behalf of operations that are older than objecter_timeout (10 s): with a shorter limit each would be given up
+ * A frozen OSD resets no connection, so the client is not told which one has taken over. It asks for that itself, but
+ * only on behalf of operations that are older than objecter_timeout (10 s): with a shorter limit each would be given up
  * before, and the client would never learn it.
  */
 #include <errno.h>

@@ -28,7 +28,7 @@ struct copy {
     char path[PATH_MAX];
     int64_t page_size;
     int64_t done, total; /* bytes; the total moves with the source */
-    unsigned restarts;   /* times that it had to begin anew */
+    unsigned restarts;   /* times that it had to begin again */
 };
 
 /* Fills folder/name.db, which is there and empty. */

@@ -3,12 +3,12 @@
  * The pages are copied in order, some in each step, and no lock or snapshot is held between steps. A page that the
  * source's own connection changes meanwhile is written to the copy too, with the commit, if its turn is over. So the
  * copy made on the writer's connection is, with its last step, the source as it is then, however long it took. (Were it
- * made on another connection, each commit would make it begin anew.) A rollback makes it begin anew even so, since the
- * pages may have got into the copy; that is counted, and given up when it goes on and on.
+ * made on another connection, each commit would make it begin again.) A rollback makes it begin again even so, since
+ * the pages may have got into the copy; that is counted, and given up when it goes on and on.
  *
- * A connection that is opened anew after a failed commit takes the backup with it (db_close()): then this copy fails.
+ * A connection that is opened again after a failed commit takes the backup with it (db_close()): then this copy fails.
  *
- * The copy's own connection syncs nothing and keeps no journal: whoever runs the backup syncs the file, and throws it
+ * The copy's own connection syncs nothing and keeps no journal: the backup syncs the file, and throws it
  * away when anything failed.
  */
 #include <errno.h>
@@ -91,7 +91,7 @@ int copy_begin(struct copy *c, struct db *source, const char *folder, const char
     return 0;
 }
 
-/* Notes how far it is. Returns an error when it began anew too often. */
+/* Notes how far it is. Returns an error when it began again too often. */
 static int look(struct copy *c, struct err *err)
 {
     int64_t page = c->page_size;

@@ -1,4 +1,5 @@
-/* How a hot backup is made: both files are copied into another folder while the service runs, and nobody waits for it.
+/* How a hot backup is made: both files are copied into another folder while the service runs, and no request waits for
+ * it.
  *
  * The order makes copies from two moments consistent, as with a question: staging first, then history. A play
  * acknowledged before the backup is in staging's copy, or was deleted there before. Then it was durable in history

@@ -266,7 +266,7 @@ static void exception_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 static void shared_key_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 {
     (void)arg;
-    problem(c, "user %s: is said to share a key, but nobody else in users has it", who(stmt, 0, 1));
+    problem(c, "user %s: is said to share a key, but no other in users has it", who(stmt, 0, 1));
 }
 
 static void quarantine_row(struct check *c, sqlite3_stmt *stmt, void *arg)

@@ -31,7 +31,7 @@ struct copier {
     struct export_packer packer;
 };
 
-/* What can't be read is marked in the snapshot; whoever asks for it here is told, too. */
+/* What can't be read is marked in the snapshot; the question for it here is told, too. */
 static void on_damage(void *arg, const char *what)
 {
     (void)arg;

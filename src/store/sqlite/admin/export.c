@@ -39,7 +39,7 @@ struct exporter {
     const struct store_export *e;
     struct db history;
     struct export_staging staging;
-    bool served; /* somebody else may write meanwhile */
+    bool served; /* a server may write meanwhile */
 
     /* of the snapshot */
     struct arena users_arena;
@@ -59,7 +59,7 @@ static int out_of_memory(struct err *err)
 
 /* --- one user --- */
 
-/* Whoever takes them may be slow, so this is done between snapshots. */
+/* The caller that takes them may be slow, so this is done between snapshots. */
 static int hand_over(struct exporter *x, struct err *err)
 {
     size_t from = 0;

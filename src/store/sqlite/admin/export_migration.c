@@ -33,7 +33,7 @@ static int add(struct export_migration *x, struct export_migration_user note, st
     return 0;
 }
 
-/* Whoever was left because of a problem is read once more where the snapshot comes to. */
+/* A user who was left because of a problem is read once more where the snapshot comes to. */
 static bool is_open(sqlite3_stmt *stmt, struct slice user)
 {
     int64_t state = sqlite3_column_int64(stmt, 2);

@@ -1,4 +1,4 @@
-/* Plays and deliveries of a key that has no row in users. Nobody can say whose they are, and no question finds them:
+/* Plays and deliveries of a key that has no row in users. It can't be told whose they are, and no question finds them:
  * the user's played items are answered as unseen.
  *
  * If kept, they get a row with an empty name. A question and a FORGET look by key, so the user with that key finds
@@ -94,7 +94,7 @@ int repair_nameless(struct db *db, enum sqlite_nameless nameless, void (*did)(vo
     char text[192];
     if (result == 0 && users > 0) {
         snprintf(text, sizeof text,
-                 "%d user%s whose name is lost: kept without it, whoever has the key is answered with their plays",
+                 "%d user%s whose name is lost: kept without it, a user with the key is answered with their plays",
                  users, plural((uint64_t)users));
         did(arg, text);
     }

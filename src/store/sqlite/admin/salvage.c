@@ -151,7 +151,7 @@ static int find_seed(struct salvage *s, const uint64_t *given, struct err *err)
         s->seed_known = true;
     } else if (s->from.handle != NULL) {
         return err_set(err, ERR_SEED,
-                       "the hash seed of history.db can't be read, and without it nobody's plays can be found: give "
+                       "the hash seed of history.db can't be read, and without it no user's plays can be found: give "
                        "hash_seed, or restore a backup");
     } else if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
         return err_set(err, ERR_SYSTEM, "can't draw a seed");

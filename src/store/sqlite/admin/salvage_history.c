@@ -145,7 +145,7 @@ static int take_users(struct salvage *s, struct err *err)
         salvage_tell(s,
                      "history.db: users: %" PRIu64
                      " saved, %zu stretches of keys can't be read: who stood there, and has nothing left, can't be "
-                     "marked, and is answered as somebody new",
+                     "marked, and is answered as a new user",
                      p.rows, p.n);
     }
     free(p.lost);
@@ -184,7 +184,7 @@ static int take_month(struct part *p, bool second, struct err *err)
     return result;
 }
 
-/* The months that `months` or the schema knows. A month whose sealing had begun begins it anew. */
+/* The months that `months` or the schema knows. A month whose sealing had begun begins it again. */
 struct months {
     int at[MONTHS_MAX];
     bool second[MONTHS_MAX];

@@ -48,7 +48,7 @@ static int take(struct salvage *s, const char *table, const char *key, const cha
     if (result == 0 && p.stretches > 0) {
         salvage_tell(s,
                      "staging.db: %s: %" PRIu64 " rows saved, %" PRIu64 " stretches of ids can't be read: what stood "
-                     "there is lost, and nobody can say whose it was",
+                     "there is lost, and whose it was isn't known",
                      table, t.rows, p.stretches);
     }
     return result;

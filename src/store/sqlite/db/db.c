@@ -34,7 +34,7 @@ static void log_sqlite(void *arg, int code, const char *text)
         read_now_missed()) {
         return;
     }
-    /* What failed is told by whoever asked for it, too: this only adds SQLite's own words to the first of many. */
+    /* What failed is told by the caller, too: this only adds SQLite's own words to the first of many. */
     if (!log_again(&limit)) {
         return;
     }
@@ -374,7 +374,7 @@ int db_reopen(struct db *db, struct err *err)
     db_close(db);
     int result = open_file(db, old.path, old.name, old.vfs, old.mode, false, old.unsure, err);
     db->lock = old.lock;
-    db->lost = result < 0; /* then whoever writes next tries again */
+    db->lost = result < 0; /* then the next write tries again */
     db->unsure = result < 0 && old.unsure;
     return result;
 }

@@ -67,8 +67,8 @@ int db_open(struct db *db, const char *folder, const char *name, const char *vfs
 int db_distrust(struct db *db, struct err *err);
 void db_close(struct db *db); /* a log stays as it is */
 
-/* Makes it a plain file without a log, and says so in its header. All content is already in the file. 1: somebody else
- * has it open, so it stays as it is. */
+/* Makes it a plain file without a log, and says so in its header. All content is already in the file. 1: another
+ * process has it open, so it stays as it is. */
 int db_leave_wal(struct db *db, struct err *err);
 
 /* Completes a switch to or from a log that a process left half done. A read-only connection can't do that. */
@@ -92,8 +92,9 @@ int db_int(struct db *db, const char *sql, int64_t *out, struct err *err);
 /* Sets a pragma and reads it back: SQLite ignores what it doesn't know. */
 int db_pragma(struct db *db, const char *pragma, int64_t value, struct err *err);
 
-/* The statement, reset, with no bindings left from an earlier use that would matter (all are bound anew by the caller).
- * NULL on error. variant is a month or a slot's table. Of so many variants, those used last, statements are kept. */
+/* The statement, reset, with no bindings left from an earlier use that would matter (all are bound again by the
+ * caller). NULL on error. variant is a month or a slot's table. Of so many variants, those used last, statements are
+ * kept. */
 enum { DB_VARIANTS = 128 };
 sqlite3_stmt *db_stmt(struct db *db, enum sql_statement which, struct err *err);
 sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, struct err *err);

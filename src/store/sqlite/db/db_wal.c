@@ -8,10 +8,10 @@
  *
  * So each frame of the index is read, compared with its checksum, and written again with the same bytes: then its pages
  * are dirty, and this fsync really writes them. The same holds for the file. A checkpoint that a reader cuts short
- * copies without an fsync, and if the fsync of a later one fails, nobody writes those pages again. So the index forgets
- * that they were copied. When a frame is lost, everything after the last complete commit before it was never durable,
- * and is merged again (flush.c). SQLite finds that commit itself, as after a crash, once its index is invalid. So the
- * index is made invalid while no reader uses it.
+ * copies without an fsync, and if the fsync of a later one fails, those pages are not written again. So the index
+ * forgets that they were copied. When a frame is lost, everything after the last complete commit before it was never
+ * durable, and is merged again (flush.c). SQLite finds that commit itself, as after a crash, once its index is invalid.
+ * So the index is made invalid while no reader uses it.
  *
  * The forms of the WAL, its index and its locks are https://www.sqlite.org/walformat.html.
  */
@@ -161,7 +161,7 @@ static int renew_frames(struct wal *w, struct err *err)
     return rc == SQLITE_OK ? result : io_error(w, rc, "fsync", err);
 }
 
-/* Has SQLite go through the WAL anew. */
+/* Has SQLite go through the WAL again. */
 static int drop_index(struct wal *w, struct err *err)
 {
     int result = lock(w, LOCK_RECOVER, LOCKS - LOCK_RECOVER, err);

@@ -185,8 +185,8 @@ static int find_entry(struct bulk *bulk, int64_t at_ms, int month, int64_t key, 
     return bulk->last != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* All that is loaded has the time that its writer stated. Whoever waits to be migrated was noted after a forget only by
- * an explicit wish (migration_users.c). */
+/* All that is loaded has the time that its writer stated. A user who waits to be migrated was noted after a forget only
+ * by an explicit wish (migration_users.c). */
 static bool is_forgotten(struct sqlite_store *s, int64_t at_ms, int64_t key, uint64_t item_hash)
 {
     bool older = at_ms <= tombstones_item_ms(s->tombstones, key, item_hash) &&

@@ -5,8 +5,8 @@
  * may the slot's rows be deleted (slots.c does it).
  *
  * A transaction that fails is rolled back and its range of keys noted; the others go on. The slot is then FAILED, and
- * only the noted ranges are tried again. But if any commit or fsync failed since the first try began, nobody knows what
- * will be durable, and everything is merged again.
+ * only the noted ranges are tried again. But if any commit or fsync failed since the first try began, it isn't known
+ * what will be durable, and everything is merged again.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -44,18 +44,18 @@ static int ranges_add(struct ranges *r, int64_t from, int64_t to)
 void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *index)
 {
     /* What an earlier try has merged counts only if nothing was lost since, in this try or between both. */
-    bool anew = job->index != index || job->redo_all || job->failed.n == 0 || job->losses != s->historian.losses;
+    bool whole = job->index != index || job->redo_all || job->failed.n == 0 || job->losses != s->historian.losses;
     if (job->index != index) {
         job->failures = 0;
     }
-    job->partial_tries = anew ? 0 : job->partial_tries + 1;
+    job->partial_tries = whole ? 0 : job->partial_tries + 1;
     job->index = index;
     job->redo_all = false;
     job->losses = s->historian.losses;
     job->walking = false;
     job->at_todo = 0;
     job->todo.n = 0;
-    if (!anew) {
+    if (!whole) {
         struct ranges again = job->failed;
         job->failed = job->todo;
         job->todo = again;

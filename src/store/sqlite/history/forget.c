@@ -187,7 +187,7 @@ static int in_transaction(struct sqlite_store *s, struct store_forget *first, st
             known = true;
         }
     }
-    /* Not of somebody who was never heard of: that needs no room on the disk. */
+    /* Not of a user who was never heard of: that needs no room on the disk. */
     if (result == 0 && known) {
         result = history_mark(s, err);
     }

@@ -226,7 +226,7 @@ int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
     int result = import_snapshot(s, bytes, err);
     if (result < 0 && arena->refused) {
         result = err_set(err, ERR_RANGE,
-                         "a user of %zu bytes would take more than %zu MiB to be joined; whoever has such users raises "
+                         "a user of %zu bytes would take more than %zu MiB to be joined; such users need a larger "
                          "staging_memory for the load",
                          bytes.len, arena->limit >> 20);
     }

@@ -44,7 +44,7 @@ int history_recount(struct sqlite_store *s, struct err *err)
 
 /* After something was deleted, or not written after all. What can't be counted stays too high, which costs questions a
  * read and hides nothing. A connection that is lost may be in the middle of a transaction: it is counted when it is
- * opened anew. */
+ * opened again. */
 void history_recount_lower(struct sqlite_store *s)
 {
     struct err ignored = {0};
@@ -193,7 +193,7 @@ static bool wal_has_room(struct sqlite_store *s)
         h->checkpoint_bytes = CHECKPOINT_LEAST;
     }
     if (least > h->checkpoint_bytes && !atomic_load(&s->loading)) {
-        least = h->checkpoint_bytes; /* during a load nobody waits for an answer */
+        least = h->checkpoint_bytes; /* during a load no client waits for an answer */
     }
     /* After a partial checkpoint, wait until the WAL has grown again: until then the same reader is in the way. */
     int64_t next = h->checkpointed_bytes == 0 ? least : h->checkpointed_bytes + limit / 16;

@@ -73,7 +73,7 @@ static int due_slot(struct sqlite_store *s)
     return waiting;
 }
 
-/* How much of the slot's memory is merged, so that whoever waits for it sees that something moves. */
+/* How much of the slot's memory is merged, so that a write that waits for it sees that something moves. */
 static void note_merged(struct sqlite_store *s, const struct flush_job *job, int result)
 {
     uint64_t users = staged_users(job->index), bytes = staged_bytes(job->index);

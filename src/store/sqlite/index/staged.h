@@ -4,10 +4,10 @@
  * forgets, so that the file is read only at start. It is freed as a whole, with its slot: pointers handed out (users,
  * item bytes) stay valid until staged_free().
  *
- * Threads. One writer at a time (the stager; at start and in a bulk load whoever fills it) calls the functions under
- * "writer". All others may be called from any thread at any time between staged_new() and staged_free(); they take no
- * lock, so a question, the flush and the writer never wait for each other. A load sees every row that was added before
- * it began, and any part of a drop under way.
+ * Threads. One writer at a time (the stager; at start and in a bulk load the thread that fills it) calls the functions
+ * under "writer". All others may be called from any thread at any time between staged_new() and staged_free(); they
+ * take no lock, so a question, the flush and the writer never wait for each other. A load sees every row that was added
+ * before it began, and any part of a drop under way.
  *
  * Row ids ascend, as the table assigns them, and mostly the times of a user's deliveries do. Months are those of
  * month_of_ms().
@@ -30,7 +30,7 @@ struct staged_user;
 /* For a slot whose rows have ids from first_id on. NULL: out of memory. */
 struct staged *staged_new(uint64_t first_id);
 
-/* The caller makes sure that nobody uses it any more. NULL is allowed. */
+/* The caller makes sure that no thread uses it any more. NULL is allowed. */
 void staged_free(struct staged *s);
 
 /* Whether a row of this id and month can be held: ids first_id .. first_id + 2^32 - 1, months of the years 0 to 5460.

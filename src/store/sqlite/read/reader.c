@@ -132,7 +132,7 @@ static int begin(struct store_reader *r, struct err *err)
 {
     r->now.may_wait = !r->leaves_cold;
     if (r->leaves_cold) {
-        /* While somebody waits for the disk, it may be a frozen one, whose queue would fill up. */
+        /* While a write waits for the disk, it may be a frozen one, whose queue would fill up. */
         r->now.look_first = atomic_load_explicit(&r->store->waiting_readers, memory_order_relaxed) > 0;
     } else {
         atomic_fetch_add_explicit(&r->store->waiting_readers, 1, memory_order_relaxed);
@@ -534,7 +534,7 @@ static int find_other(struct db *db, int64_t key, struct slice user, struct err 
     result = db_step(db, stmt, err);
     if (result == 1) {
         struct slice name = db_column_bytes(stmt, 0);
-        result = name.len > 0 && !slice_eq(name, user); /* one without a name is whoever asks */
+        result = name.len > 0 && !slice_eq(name, user); /* one without a name is the user who is asked about */
         sqlite3_reset(stmt);
     }
     return result;

@@ -63,8 +63,8 @@ int reader_months(struct store_reader *reader, struct store_month_info *out, int
 /* Whether the history knows another user with this key. 1, 0 or an error. */
 int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
 
-/* Every read of history begins here, because a connection that was lost is opened anew, and then counts its versions
- * anew. db_end_read() ends it. */
+/* Every read of history begins here, because a connection that was lost is opened again, and then counts its versions
+ * again. db_end_read() ends it. */
 int reader_begin(struct store_reader *r, struct err *err);
 
 /* Into r->out: 1 when the user has rows in some slot. Of deliveries there may be more than the last delivered_max: cut

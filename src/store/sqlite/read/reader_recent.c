@@ -5,8 +5,8 @@
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/state.h"
 
-/* Behind the view: a slot says that its rows leave before they do. What was never used by anybody's event is above the
- * newest: nobody can be up to that. */
+/* Behind the view: a slot says that its rows leave before they do. What was never used by any event is above the
+ * newest: no reader can be up to that. */
 static uint64_t find_left(struct sqlite_store *s)
 {
     uint64_t left = atomic_load(&s->left), newest = feed_newest(s);

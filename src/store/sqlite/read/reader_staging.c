@@ -1,5 +1,5 @@
 /* What a reader reads of staging.db, by a second connection that is opened when it is needed first: the notes that wait
- * and the problems, for the migration and whoever shows it, and the feed, for its consumers. Questions
+ * and the problems, for the migration and its figures, and the feed, for its consumers. Questions
  * don't: what is staged they find in the indexes.
  */
 #include "store/migration.h"

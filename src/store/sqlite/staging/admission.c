@@ -8,7 +8,7 @@
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
-/* Anew at each look: what holds the slots up changes meanwhile. */
+/* Again at each look: what holds the slots up changes meanwhile. */
 static void refuse(struct sqlite_store *s, uint64_t limit)
 {
     char block[STORE_ERROR_TEXT / 4 * 3];

@@ -1,14 +1,15 @@
 /* The feed as rows of staging.db, and its consumers.
  *
  * The stager appends events in the transaction that makes the write itself durable, so the feed has exactly what was
- * acknowledged, in its order, and an acknowledgement costs one more insert and waits for nobody. Events have the ids of
- * the staged rows, and a forget takes ids of the same sequence: so what a commit of unknown outcome may have left is
- * deleted here by the same range. Consumers read by connections of their own, only up to the last id that is known to
- * be durable, and say how far they are done. That is written down, and what nobody holds any more deleted, in chunks,
- * with the next writes or, when there are none, by itself. After a crash a consumer may read some events once more.
+ * acknowledged, in its order, and an acknowledgement costs one more insert and waits for no consumer. Events have the
+ * ids of the staged rows, and a forget takes ids of the same sequence: so what a commit of unknown outcome may have
+ * left is deleted here by the same range. Consumers read by connections of their own, only up to the last id that is
+ * known to be durable, and say how far they are done. That is written down, and what none holds any more deleted, in
+ * chunks, with the next writes or, when there are none, by itself. After a crash a consumer may read some events once
+ * more.
  *
  * Which events a consumer holds is said by two numbers: those behind its cursor, up to its gap if it has one. A
- * consumer whose limit is reached, or who is absent, takes no event: it is lost from then on. Where nobody takes it, it
+ * consumer whose limit is reached, or who is absent, takes no event: it is lost from then on. Where none takes it, it
  * isn't written, and nothing lies between what the consumer holds and what it takes when there is room again. Where
  * another consumer takes it, a gap begins there, which holds up no deletion, and the lost one takes nothing more until
  * it has done what lies before the gap: then its cursor moves to the gap's end. So what waits on the disk is bounded by
@@ -50,7 +51,7 @@ static struct consumer *add_consumer(struct feed *f, const char *name)
     *c = (struct consumer){.in_step_ms = clock_wall_ms()};
     memcpy(c->name, name, strlen(name));
     c->remote = feed_is_remote(name);
-    if (c->remote) { /* it listens by itself, whoever opens the folder */
+    if (c->remote) { /* it listens by itself, whichever process opens the folder */
         c->listens = true;
         c->by = (struct feed_consumer){.name = c->name, .limit = remote_limit};
         c->marks[c->n_marks++] = (struct feed_mark){.at_ms = clock_mono_ms()};
@@ -118,7 +119,7 @@ static int read_feed(struct sqlite_store *s, struct err *err)
         most = c->events > most ? c->events : most;
     }
     if (rows > 0 && f->n == 0) {
-        log_error("the feed has events, and nobody to consume them: unseen check --repair", "file=%s rows=%" PRId64,
+        log_error("the feed has events, and no consumer of them: unseen check --repair", "file=%s rows=%" PRId64,
                   log_quote_str(db->path), rows);
     }
     f->more = f->n > 0 && (uint64_t)rows > most;

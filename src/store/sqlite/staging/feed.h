@@ -20,7 +20,7 @@ void feed_was_read(struct sqlite_store *s, const char *consumer, uint64_t after,
 /* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */
 int feed_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err);
 int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err);
-void feed_forgot(struct sqlite_store *s, const struct store_forget *forget); /* it is durable, and nobody was told */
+void feed_forgot(struct sqlite_store *s, const struct store_forget *forget); /* it is durable, and no client was told */
 uint64_t feed_forget_ids(struct sqlite_store *s, const struct store_forget *forget); /* how many it takes */
 /* The end of the transaction's rows, before the commit: writes down who misses what, and with it, when there is enough,
  * how far the consumers are, and deletes some of what all of them have done. */

@@ -95,7 +95,7 @@ int feed_save(struct sqlite_store *s, enum feed_save which, struct err *err);
 void feed_settle(struct feed *f, uint64_t last_id); /* what the transaction has changed is durable */
 void feed_begin_anew(struct feed *f);               /* or it failed */
 
-/* feed_sweep.c, inside a transaction: writes the cursors, and deletes a chunk of what nobody holds. */
+/* feed_sweep.c, inside a transaction: writes the cursors, and deletes a chunk of what no consumer holds. */
 int feed_sweep(struct sqlite_store *s, struct err *err);
 uint64_t feed_pending(struct feed *f);
 

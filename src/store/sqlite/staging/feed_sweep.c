@@ -1,5 +1,5 @@
-/* What nobody holds in the feed is deleted: at the front, what all consumers have done; and where a gap begins, what
- * only those took that are past it. */
+/* What no consumer holds in the feed is deleted: at the front, what all consumers have done; and where a gap begins,
+ * what only those took that are past it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/staging/feed_impl.h"
@@ -8,7 +8,7 @@ struct stretch {
     uint64_t from, to;
 };
 
-/* From `from` up to before the first event that somebody holds. */
+/* From `from` up to before the first event that a consumer holds. */
 static struct stretch free_from(struct feed *f, uint64_t from)
 {
     struct stretch free = {from, f->last};
@@ -33,7 +33,7 @@ static int find_free(struct sqlite_store *s, struct stretch out[FEED_CONSUMERS_M
         }
     }
     out[n++] = free_from(f, 1);
-    f->deleted = out[0].to > f->deleted ? out[0].to : f->deleted; /* before: whoever has read looks again */
+    f->deleted = out[0].to > f->deleted ? out[0].to : f->deleted; /* before: one who has read looks again */
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
         if (c->gap != 0) {
             out[n++] = free_from(f, c->gap);

@@ -1,5 +1,5 @@
 /* Events for what bypasses staging: of each user whom an import or a bulk load has brought, once history has them
- * durably, and before whoever waits is told. A crash in between is told to nobody: the import is repeated, and so is a
+ * durably, and before those who wait are told. A crash in between is told to none: the import is repeated, and so is a
  * load. */
 #include <string.h>
 
@@ -42,7 +42,7 @@ int feed_transaction(struct sqlite_store *s,
     }
     st->undo_from = 0;
     *last = id - 1;
-    store_raise_left(s, id - 1); /* before whoever imported is answered: it was never in memory */
+    store_raise_left(s, id - 1); /* before the import is answered: it was never in memory */
     feed_committed(s, id - 1);
     return 0;
 }
@@ -76,7 +76,7 @@ void import_feed(struct sqlite_store *s, struct store_message *m)
 
 /* --- a bulk load --- */
 
-/* Its users, some at a time; whoever loads waits for it. */
+/* Its users, some at a time; the load waits for it. */
 struct load_users {
     struct store_call call; /* first */
     struct staged_walk walk;

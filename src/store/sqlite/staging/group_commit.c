@@ -8,7 +8,7 @@
  * waited for.
  *
  * What can go wrong. A commit that fails is an error to every batch in it, and its outcome is unknown: the connection
- * is opened anew, and the next transaction first deletes the ids it had used (they are never used again).
+ * is opened again, and the next transaction first deletes the ids it had used (they are never used again).
  */
 #include <inttypes.h>
 #include <string.h>
@@ -123,8 +123,8 @@ void stager_undo_ended(struct sqlite_store *s, bool committed)
     }
 }
 
-/* A replica's own positions are its own, but those that say which of its primary's events these are: whoever followed
- * that one goes on here by them. */
+/* A replica's own positions are its own, but those that say which of its primary's events these are: a replica that
+ * followed that one goes on here by them. */
 static bool travels(struct slice source)
 {
     static const char *const own[] = {"merge:", "clone:", "promoted:", "peer:"};
@@ -264,7 +264,7 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
     st->undo_to = end;
 }
 
-/* Before anybody is answered, so that nobody is counted twice. */
+/* Before any client is answered, so that no user is counted twice. */
 static void count_senders(struct stager *st, struct store_message *first, struct store_message *end)
 {
     st->senders = thread_queue_events(&st->queue);
@@ -295,7 +295,7 @@ void stager_gather(struct stager *st)
     }
 }
 
-/* Not to be told to anybody whose rows are durable: without it commits are slower, no more. */
+/* Not to be told to a client whose rows are durable: without it commits are slower, no more. */
 static void extend_wal(struct sqlite_store *s)
 {
     struct err err = {0};

@@ -5,7 +5,7 @@
  * with one 64-bit key are one note; the second is refused, and said so: such users share their filters anyway.
  *
  * The stager writes the file and the set, readers take a lock that is nearly never contended: who isn't noted while
- * others are costs one look-up, and while nobody is, one load of a counter.
+ * others are costs one look-up, and while none is, one load of a counter.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -322,7 +322,7 @@ static int write_problem(struct db *db, enum sql_statement sql, const struct sto
     return db_run(db, stmt, err);
 }
 
-/* Each key once. Beyond so many, new ones are no longer listed; whoever found them counts them. */
+/* Each key once. Beyond so many, new ones are no longer listed; their finder counts them. */
 static int add_problems(struct sqlite_store *s, struct store_migration_change *users_to_migrate)
 {
     struct db *db = &s->stager.db;

@@ -130,18 +130,18 @@ static int add_run(struct db *db, const struct run *run, struct err *err)
     return result < 0 ? result : db_run(db, stmt, err);
 }
 
-/* With a new run, if one is given, and, when `anew`, without the old ones and without remote consumers. */
-static int write_all(struct db *db, const struct store_node *to, const struct run *run, bool anew, struct err *err)
+/* With a new run, if one is given, and, when `fresh`, without the old ones and without remote consumers. */
+static int write_all(struct db *db, const struct store_node *to, const struct run *run, bool fresh, struct err *err)
 {
     int result = db->lost ? db_reopen(db, err) : 0;
     if (result < 0 || (result = db_begin(db, err)) < 0) {
         return result;
     }
     result = write_self(db, to, err);
-    if (result == 0 && anew) {
+    if (result == 0 && fresh) {
         result = db_exec(db, "DELETE FROM runs", err);
     }
-    if (result == 0 && anew) {
+    if (result == 0 && fresh) {
         result = db_run(db, db_stmt(db, SQL_FEED_REMOTES_DELETE, err), err);
     }
     if (result == 0 && run != NULL) {
@@ -174,7 +174,7 @@ int node_open(struct sqlite_store *s, struct err *err)
     n->now.run = run.run;
     struct err full = {0};
     if (write_all(db, &n->now, &run, false, &full) < 0) {
-        /* A full disk is no reason not to answer questions. Nobody can follow this run. */
+        /* A full disk is no reason not to answer questions. No replica can follow this run. */
         log_error("this run could not be noted: replicas can't follow it", "error=%s", log_quote_str(full.text));
         n->now.run = 0;
         return db->lost ? db_reopen(db, err) : 0;
@@ -206,7 +206,8 @@ static void node_get(struct store *base, struct store_node *out)
     pthread_mutex_unlock(&n->mutex);
 }
 
-/* Whoever names a run has spoken with this folder in it, or copied it later: up to the run's end all is the same. */
+/* A node that names a run has spoken with this folder in it, or copied it later: up to the run's end all is the
+ * same. */
 static int find_cursor(const struct node *n, uint64_t run, uint64_t seq, uint64_t last, bool *rolled_back)
 {
     for (int i = n->n - 1; i >= 0; i--) {

@@ -2,10 +2,10 @@
  *
  * Plays wait for whatever the stager does, so a pool is written in pieces, each in a transaction of its own, and the
  * stager looks at its queue in between. Pieces lie where no pool has its place (SET), or behind the parts that its pool
- * has (ADD), and so belong to nobody until the last transaction writes the row of `pools`, takes out the parts that
+ * has (ADD), and so belong to none until the last transaction writes the row of `pools`, takes out the parts that
  * are replaced, and appends the event to the feed.
  *
- * What can go wrong. A crash, or an error, leaves parts that belong to nobody: the first change after a start or an
+ * What can go wrong. A crash, or an error, leaves parts that belong to none: the first change after a start or an
  * error deletes them. A commit of unknown outcome may have exchanged the pool, although that was answered as an error:
  * nothing is kept in memory here, each change reads the row as it is in the file, and one that goes by what was there
  * (ADD, RENAME) is refused where that is something else.

@@ -2,7 +2,7 @@
  *
  * The table is written in the transaction that holds the batch's rows; memory moves once that is durable and the rows
  * are in the index. So after a commit that failed, or whose outcome is unknown, memory is behind the file, and the next
- * transaction, which deletes that commit's rows, writes the table anew from memory. Until then file and rows go
+ * transaction, which deletes that commit's rows, writes the table again from memory. Until then file and rows go
  * together: who starts from that file finds both or none.
  */
 #include "store/positions.h"

@@ -23,7 +23,7 @@ struct recent_forgets {
 void recent_forgets_init(struct recent_forgets *f);
 void recent_forgets_free(struct recent_forgets *f);
 
-/* In the order of their seqs, before anybody is told. */
+/* In the order of their seqs, before any client is told. */
 void recent_forgets_add(struct recent_forgets *f, int64_t key, uint64_t seq);
 
 /* Whether none of the user's is later than `to`. O(those that are later). */

@@ -3,10 +3,10 @@
  *
  * In two parts, so that plays are taken at once. Before there are threads: which tables there are, and the lowest and
  * the highest row id of each, which is quick however many rows there are. Then the stager takes batches, into a slot
- * that was empty, while a thread reads the others, through a connection of its own. Nobody else looks at those slots
- * meanwhile: the rows of a closed slot change only by a forget or a flush. Rows that can't be read are set aside by the
- * stager, who alone writes the file, before the slot may be flushed. If no slot was empty, the open one is read first,
- * and the stager begins behind that; until then this thread does what the stager does with a flushed slot.
+ * that was empty, while a thread reads the others, through a connection of its own. No other thread looks at those
+ * slots meanwhile: the rows of a closed slot change only by a forget or a flush. Rows that can't be read are set aside
+ * by the stager, who alone writes the file, before the slot may be flushed. If no slot was empty, the open one is read
+ * first, and the stager begins behind that; until then this thread does what the stager does with a flushed slot.
  *
  * Memory. What a start reads may be more than what this process may hold: staging_memory was lowered, or the last
  * process was killed for what it held. So when the indexes of closed slots have reached what recovery.most says, the
@@ -147,7 +147,7 @@ static int set_aside_in_all(struct db *db, int slot, int parts, const struct sta
     return result;
 }
 
-/* One row must not keep the service from starting, nor be deleted with its slot before somebody has looked at it. */
+/* One row must not keep the service from starting, nor be deleted with its slot before a person has looked at it. */
 static int set_aside(struct sqlite_store *s, int slot, const struct staged_ids *rows, struct err *err)
 {
     struct db *db = &s->stager.db;
@@ -210,7 +210,7 @@ static uint64_t most_bytes(const struct recovery *r)
     return r->in_parts || r->bytes > r->most ? r->most / 2 : r->most;
 }
 
-/* Also how much memory is still to be taken, and, to whoever waits for memory, that something moves. */
+/* Also how much memory is still to be taken, and, to a write that waits for memory, that something moves. */
 static int rows_read(struct sqlite_store *s, uint64_t n, uint64_t taken, struct err *err)
 {
     struct recovery *r = s->recovery;

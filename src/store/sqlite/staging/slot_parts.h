@@ -4,11 +4,11 @@
  * WAL and to the file, 100 bytes and more for a row; and to free all rows at once would keep plays waiting for seconds.
  *
  * The tables stay, empty, for the next time: making or dropping one changes the schema, and with it the views, and
- * every statement is prepared anew. They are made when a slot comes to hold more than it ever did, some ahead.
+ * every statement is prepared again. They are made when a slot comes to hold more than it ever did, some ahead.
  *
  * A part holds the ids of a range; which one, is known from the part's first id. It ends where it spans
  * parts_rows() ids: mostly as many rows, since forgets and the feed use ids too. So the parts of a slot ascend. Only
- * somebody else's program, or a row that got a new id (slot_rows.h), can make two of them overlap; then a row is looked
+ * another program, or a row that got a new id (slot_rows.h), can make two of them overlap; then a row is looked
  * for in all of them.
  *
  * What can go wrong. A table that can't be made is no error: rows go on in the slot's last part, as they do behind
@@ -52,7 +52,7 @@ int parts_wanted(const struct slot_parts *p, uint64_t id, uint64_t rows, uint64_
 /* At start: the ids that a part has, for those that have some, in their order. */
 void parts_found(struct slot_parts *p, int part, uint64_t first, uint64_t last);
 
-/* The slot is empty: it begins anew. */
+/* The slot is empty: it begins again. */
 void parts_reset(struct slot_parts *p);
 
 /* The part that has the row, if no parts overlap. */

@@ -1,7 +1,8 @@
 /* Reading a slot side by side. The ids of each table are cut into ranges, numbered through; of n threads each reads
  * every n-th range, and puts its batches into a queue of its own. The caller takes them range by range, so that rows
- * come in the order of their ids, whoever read them. A queue holds more than a range: so while one range is taken, all
- * others who have a turn can read theirs. Ranges without rows are passed over, so that a gap in the ids costs nothing.
+ * come in the order of their ids, whichever thread read them. A queue holds more than a range: so while one range is
+ * taken, all others who have a turn can read theirs. Ranges without rows are passed over, so that a gap in the ids
+ * costs nothing.
  *
  * A thread does not step from row to row: a statement gives all rows with SLOT_BATCH ids to a function, which costs a
  * quarter less than stepping. The caller who reads alone steps, since their ids may be far apart.

@@ -119,7 +119,7 @@ struct garbage {
 /* Unlinks a slot's index. It is freed once every reader that was walking indexes at that time has ended that walk. */
 static void discard_index(struct sqlite_store *s, struct slot *slot)
 {
-    store_raise_left(s, slot->last_id); /* before: whoever finds no index finds this */
+    store_raise_left(s, slot->last_id); /* before: a reader that finds no index finds this */
     struct staged *index = atomic_exchange(&slot->index, NULL);
     if (index == NULL) {
         return;

@@ -8,7 +8,7 @@ enum {
     APART = 16,             /* rows between two steps of fetching what a row's user has */
 };
 
-/* Values are looked at themselves: each sqlite3_column_*() checks the statement anew, which took a third of the time.
+/* Values are looked at themselves: each sqlite3_column_*() checks the statement again, which took a third of the time.
  * That is allowed where SQLite was told to take no mutexes (SQLITE_CONFIG_MULTITHREAD, db/db.c). */
 static bool read_id(sqlite3_value *value, struct slice *out)
 {

@@ -63,7 +63,7 @@ struct stager {
     _Atomic bool behind_forget; /* what is held waits for a forget that the historian has */
     uint64_t senders; /* senders under way, at the last commit: those in it and those who waited for the next */
     int64_t commit_us;
-    bool patient;                      /* nobody waits for what was handed in last, so it lets other threads go first */
+    bool patient; /* no client waits for what was handed in last, so it lets other threads go first */
     struct store_message *flush_calls; /* RING FLUSH that waits for the writes before it */
     struct ring_pressure pressure;
     enum ring_memory memory;

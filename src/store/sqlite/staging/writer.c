@@ -5,8 +5,9 @@
  * gathers. Batches and forgets are done in the order in which they came.
  *
  * What can go wrong. Memory that is full (admission.c): batches and forgets are held back in order (senders feel
- * it, since nobody reads on from a client whose work is queued), until a slot is emptied, or nothing has been freed for
- * a minute: then they are refused with the cause. A disk with less than min_free: batches are refused, forgets go on.
+ * it, since no loop reads on from a client whose work is queued), until a slot is emptied, or nothing has been freed
+ * for a minute: then they are refused with the cause. A disk with less than min_free: batches are refused, forgets go
+ * on.
  */
 #include <inttypes.h>
 #include <string.h>
