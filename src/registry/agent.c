@@ -10,17 +10,19 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "config/config.h"
 
-enum { REPLY_MAX = 1024 * 1024, HEAD_MAX = 64 * 1024 };
+enum { REPLY_MAX = 1024 * 1024, HEAD_MAX = 64 * 1024, SECRET_MAX = 16 * 1024 };
 enum { CONNECT_MS = 2000, STEP_MS = HEARTBEAT_EVERY_MS / 2, URL_TEXT = 2 * CONFIG_TEXT + 512 };
 
 struct agent {
-    const struct config *cfg;
+    struct agent_tls tls;
     struct heartbeat *heartbeat;
     CURLM *multi;
     CURL *easy;
     _Atomic bool interrupted;
-    struct buf *reply;    /* the caller's */
+    const char *url;      /* the caller's, as is */
+    struct buf *reply;    /* this */
     size_t head;          /* bytes of it that have come, trailers and what comes before it too */
     const char *too_long; /* what is; NULL: nothing */
     char error[CURL_ERROR_SIZE];
@@ -55,7 +57,7 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *arg)
 /* No redirect is followed, and only HTTP/1 spoken, of which no more than head and reply is kept. */
 static bool set_options(struct agent *a)
 {
-    const struct config *cfg = a->cfg;
+    const struct agent_tls *tls = &a->tls;
     bool good = curl_easy_setopt(a->easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK && /* a name server is not waited for */
                 curl_easy_setopt(a->easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
@@ -69,18 +71,22 @@ static bool set_options(struct agent *a)
                 curl_easy_setopt(a->easy, CURLOPT_USERAGENT, "unseen/" UNSEEN_VERSION) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_ERRORBUFFER, a->error) == CURLE_OK;
-    if (good && cfg->tls_ca[0] != '\0') {
-        good = curl_easy_setopt(a->easy, CURLOPT_CAINFO, cfg->tls_ca) == CURLE_OK;
+    if (good && tls->ca[0] != '\0') {
+        good = curl_easy_setopt(a->easy, CURLOPT_CAINFO, tls->ca) == CURLE_OK;
+    }
+    if (good && tls->cert[0] != '\0') {
+        good = curl_easy_setopt(a->easy, CURLOPT_SSLCERT, tls->cert) == CURLE_OK &&
+               curl_easy_setopt(a->easy, CURLOPT_SSLKEY, tls->key) == CURLE_OK;
     }
     return good;
 }
 
-int agent_new(const struct config *cfg, struct heartbeat *heartbeat, struct agent **agent, struct err *err)
+int agent_new(const struct agent_tls *tls, struct heartbeat *heartbeat, struct agent **agent, struct err *err)
 {
     struct agent *a = calloc(1, sizeof *a);
     *agent = NULL;
     if (a != NULL) {
-        a->cfg = cfg;
+        a->tls = *tls;
         a->heartbeat = heartbeat;
         a->multi = curl_multi_init();
         a->easy = curl_easy_init();
@@ -144,12 +150,12 @@ static int perform(struct agent *a, int64_t ms, struct err *err)
             return err_set(err, ERR_CLOSED, "interrupted");
         }
         if (clock_real_us() >= until_us) {
-            return err_set(err, ERR_SYSTEM, "%s: no answer in %d ms", a->cfg->registry_consul, (int)ms);
+            return err_set(err, ERR_SYSTEM, "%s: no answer in %d ms", a->url, (int)ms);
         }
         wait_step(a, until_us);
     }
     if (a->too_long != NULL) {
-        return err_set(err, ERR_SYSTEM, "%s: %s, where none is so long", a->cfg->registry_consul, a->too_long);
+        return err_set(err, ERR_SYSTEM, "%s: %s, where none is so long", a->url, a->too_long);
     }
     int left;
     const CURLMsg *done = curl_multi_info_read(a->multi, &left);
@@ -160,18 +166,17 @@ static int perform(struct agent *a, int64_t ms, struct err *err)
                           : a->error[0] != '\0' ? a->error
                           : done != NULL        ? curl_easy_strerror(done->data.result)
                                                 : "it failed";
-        return err_set(err, ERR_SYSTEM, "%s: %s", a->cfg->registry_consul, why);
+        return err_set(err, ERR_SYSTEM, "%s: %s", a->url, why);
     }
     return 0;
 }
 
-static struct curl_slist *headers_of(const struct agent *a)
+static struct curl_slist *headers_of(const struct agent_request *r)
 {
-    const char *token = config_now(a->cfg)->registry_token;
     struct curl_slist *list = curl_slist_append(NULL, "Content-Type: application/json");
-    if (list != NULL && token[0] != '\0') {
-        char header[CONFIG_TEXT + 32];
-        snprintf(header, sizeof header, "X-Consul-Token: %s", token);
+    if (list != NULL && r->secret[0] != '\0') {
+        char header[SECRET_MAX + 64];
+        snprintf(header, sizeof header, "%s%s", r->header, r->secret);
         struct curl_slist *longer = curl_slist_append(list, header);
         explicit_bzero(header, sizeof header);
         if (longer == NULL) {
@@ -182,30 +187,30 @@ static struct curl_slist *headers_of(const struct agent *a)
     return list;
 }
 
-int agent_call(struct agent *a, const char *method, const char *path, const char *body, int64_t ms, long *status,
-               struct buf *reply, struct err *err)
+int agent_call(struct agent *a, const struct agent_request *r, long *status, struct buf *reply, struct err *err)
 {
     char url[URL_TEXT];
     if (atomic_load(&a->interrupted)) {
         return err_set(err, ERR_CLOSED, "interrupted");
     }
-    snprintf(url, sizeof url, "%s%s", a->cfg->registry_consul, path);
+    snprintf(url, sizeof url, "%s%s", r->url, r->path);
     buf_clear(reply);
     *status = 0;
     a->error[0] = '\0';
+    a->url = r->url;
     a->reply = reply;
     a->head = 0;
     a->too_long = NULL;
-    struct curl_slist *headers = headers_of(a);
-    const char *text = body != NULL ? body : "";
-    bool is_get = strcmp(method, "GET") == 0;
+    struct curl_slist *headers = headers_of(r);
+    const char *text = r->body != NULL ? r->body : "";
+    bool is_get = strcmp(r->method, "GET") == 0;
     bool good = headers != NULL && curl_easy_setopt(a->easy, CURLOPT_URL, url) == CURLE_OK &&
                 curl_easy_setopt(a->easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
                 (is_get ? curl_easy_setopt(a->easy, CURLOPT_HTTPGET, 1L) == CURLE_OK
                         : curl_easy_setopt(a->easy, CURLOPT_COPYPOSTFIELDS, text) == CURLE_OK) &&
-                curl_easy_setopt(a->easy, CURLOPT_CUSTOMREQUEST, is_get ? NULL : method) == CURLE_OK &&
+                curl_easy_setopt(a->easy, CURLOPT_CUSTOMREQUEST, is_get ? NULL : r->method) == CURLE_OK &&
                 curl_multi_add_handle(a->multi, a->easy) == CURLM_OK;
-    int rc = good ? perform(a, ms, err) : err_set(err, ERR_NOMEM, "out of memory for a request to Consul");
+    int rc = good ? perform(a, r->ms, err) : err_set(err, ERR_NOMEM, "out of memory for a request to %s", r->url);
     if (rc == 0) {
         curl_easy_getinfo(a->easy, CURLINFO_RESPONSE_CODE, status);
     }

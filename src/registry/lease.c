@@ -12,13 +12,14 @@
 #include "base/log.h"
 #include "base/task.h"
 #include "registry/agent.h"
-#include "registry/lease_wire.h"
+#include "registry/lock.h"
 
 enum { CALL_MS = 3000, REST_MS = 50 /* the role, and what is to be recorded, are looked at so often */ };
 
 struct lease {
     const struct config *cfg;
     struct lease_hooks hooks;
+    const struct lock_kind *kind;
     struct agent *agent;
     struct task task;
 
@@ -28,6 +29,7 @@ struct lease {
     struct buf reply;
     char trouble[LEASE_TEXT]; /* of the last request; "": there was an answer */
     char told[LEASE_TEXT];    /* the cause in the log */
+    char line[LEASE_TEXT];    /* the last that was logged */
     bool was_held;
 
     pthread_mutex_t mutex; /* guards: */
@@ -59,6 +61,13 @@ static void look(struct lease *l)
     pthread_mutex_unlock(&l->mutex);
 }
 
+/* A line of the log. */
+static const char *said(struct lease *l, const char *text)
+{
+    lock_cause(l->kind, text, l->line, sizeof l->line);
+    return l->line;
+}
+
 /* Writes are held or let go, and those who look or wait are told. */
 static void publish(struct lease *l)
 {
@@ -66,7 +75,8 @@ static void publish(struct lease *l)
     int64_t now = clock_mono_ms();
     bool held = lease_may_write(s, now);
     char cause[LEASE_TEXT];
-    const char *why = s->why != NULL ? s->why : held || !l->self.primary ? "" : "no lock in Consul";
+    char why[LEASE_TEXT];
+    lock_cause(l->kind, s->why != NULL ? s->why : held || !l->self.primary ? "" : "no lock in @", why, sizeof why);
     snprintf(cause, sizeof cause, "%.100s%s%.200s", why, l->trouble[0] != '\0' ? ": " : "", l->trouble);
     if (l->hooks.until != NULL && held) {
         l->hooks.until(l->hooks.arg, s->until_ms);
@@ -75,9 +85,9 @@ static void publish(struct lease *l)
         l->hooks.hold(l->hooks.arg, held ? NULL : cause);
     }
     if (held && !l->was_held) {
-        log_info("the lock in Consul is held", "term=%" PRIu64, s->value.term);
+        log_info(said(l, "the lock in @ is held"), "term=%" PRIu64, s->value.term);
     } else if (!held && l->was_held) {
-        log_error("the lock in Consul ends: no writes are taken", "cause=%s", log_quote_str(cause));
+        log_error(said(l, "the lock in @ ends: no writes are taken"), "cause=%s", log_quote_str(cause));
     } else if (cause[0] != '\0' && strcmp(cause, l->told) != 0) {
         log_warn("failover waits", "cause=%s", log_quote_str(cause));
     }
@@ -106,31 +116,36 @@ static int64_t at_most(const struct lease *l, int64_t ms)
     return l->was_held && left < ms ? (left > 0 ? left : 1) : ms;
 }
 
-static void ask(struct lease *l, struct lease_answer *answer)
+static void ask(struct lease *l, int64_t ms, struct lease_answer *answer)
 {
     struct lease_state *s = &l->state;
-    struct lease_request request;
+    struct lock_request made;
     struct err err = {0};
     long status;
     *answer = (struct lease_answer){.said = LEASE_LOST};
-    int64_t extra = s->asked == LEASE_READ ? s->wait_ms : 0;
-    int rc = lease_request(s, &l->self, l->cfg->registry_name, &request, &err);
+    int rc = lock_request(l->kind, s, &l->self, l->cfg->registry_name, &made, &err);
     if (rc == 0) {
-        rc = agent_call(l->agent, request.method, request.path, request.body, at_most(l, CALL_MS) + extra, &status,
-                        &l->reply, &err);
+        const struct agent_request request = {.url = l->cfg->registry_consul,
+                                              .method = made.method,
+                                              .path = made.path,
+                                              .body = made.body,
+                                              .header = "X-Consul-Token: ",
+                                              .secret = config_now(l->cfg)->registry_token,
+                                              .ms = ms};
+        rc = agent_call(l->agent, &request, &status, &l->reply, &err);
     }
     if (rc == 0) {
-        lease_reply(s, status, buf_slice(&l->reply), answer, &err);
+        lock_reply(l->kind, s, status, buf_slice(&l->reply), answer, &err);
     }
     snprintf(l->trouble, sizeof l->trouble, "%s", answer->said == LEASE_LOST ? err.text : "");
-    free(request.body);
+    free(made.body);
 }
 
 static void promote(struct lease *l, struct lease_answer *answer)
 {
     struct err err = {0};
     uint64_t term = l->state.wanted.next;
-    log_warn("promoting this node: the primary's lock in Consul is this node's now", "term=%" PRIu64, term);
+    log_warn(said(l, "promoting this node: the primary's lock in @ is this node's now"), "term=%" PRIu64, term);
     heartbeat_excuse(&l->task.heartbeat);
     int rc = l->hooks.promote(l->hooks.arg, term, &err);
     heartbeat_now(&l->task.heartbeat);
@@ -161,7 +176,7 @@ static void step(struct lease *l)
     if (what == LEASE_PROMOTE) {
         promote(l, &answer);
     } else {
-        ask(l, &answer);
+        ask(l, at_most(l, CALL_MS) + (what == LEASE_READ ? s->wait_ms : 0), &answer);
     }
     count(l, answer.said, what == LEASE_PROMOTE);
     lease_answered(s, &l->self, &answer, clock_mono_ms());
@@ -171,30 +186,32 @@ static void step(struct lease *l)
     }
 }
 
+static enum lease_said ask_last(struct lease *l, enum lease_ask what, struct lease_session *session, int64_t ms)
+{
+    struct lease_answer answer;
+    l->state.asked = what;
+    l->state.session = session;
+    ask(l, ms, &answer);
+    return answer.said;
+}
+
 /* So no node has to wait for a session to end. */
 static void leave(struct lease *l)
 {
-    struct lease_session *sessions[] = {&l->state.lock, &l->state.entry};
-    int64_t until_us = clock_real_us() + LEASE_STOP_MS * INT64_C(1000);
     struct lease_state *s = &l->state;
-    struct lease_answer answer;
-    struct err err = {0};
+    struct lease_session *sessions[] = {&s->lock, &s->entry};
+    int64_t until_us = clock_real_us() + LEASE_STOP_MS * INT64_C(1000);
     bool has_lock = lease_has_lock(s);
     l->hooks.hold(l->hooks.arg, "this node stops");
     agent_resume(l->agent);
     if (has_lock) {
-        s->asked = LEASE_RELEASE;
-        s->session = &s->lock;
-        ask(l, &answer);
-        log_info(answer.said == LEASE_YES ? "the lock in Consul is free" : "the lock in Consul ends by itself", "");
+        enum lease_said free = ask_last(l, LEASE_RELEASE, &s->lock, at_most(l, CALL_MS));
+        log_info(said(l, free == LEASE_YES ? "the lock in @ is free" : "the lock in @ ends by itself"), "");
     }
     for (int i = 0; i < 2; i++) {
-        char path[LEASE_PATH];
-        long status;
         int64_t left = (until_us - clock_real_us()) / 1000;
-        snprintf(path, sizeof path, "/v1/session/destroy/%s", sessions[i]->id);
         if (sessions[i]->id[0] != '\0' && left > 0) {
-            agent_call(l->agent, "PUT", path, NULL, left, &status, &l->reply, &err);
+            ask_last(l, LEASE_END, sessions[i], left);
         }
     }
 }
@@ -219,7 +236,7 @@ int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct 
     }
     struct lease *l = calloc(1, sizeof *l);
     if (l == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory for failover by Consul");
+        return err_set(err, ERR_NOMEM, "out of memory for failover");
     }
     l->cfg = cfg;
     l->hooks = *hooks;
@@ -227,14 +244,16 @@ int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct 
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->changed, NULL);
     task_init(&l->task, &l->mutex);
-    lease_state_begin(&l->state, (enum config_failover)cfg->replica_failover);
-    int rc = agent_new(cfg, &l->task.heartbeat, &l->agent, err);
+    l->kind = &lock_consul;
+    lease_state_begin(&l->state, (enum config_failover)cfg->replica_failover, &l->kind->promises, "");
+    const struct agent_tls tls = {.ca = cfg->tls_ca, .cert = "", .key = ""};
+    int rc = agent_new(&tls, &l->task.heartbeat, &l->agent, err);
     if (rc < 0) {
         lease_free(l);
         return rc;
     }
-    l->hooks.hold(l->hooks.arg, l->state.why);
-    snprintf(l->told, sizeof l->told, "%s", l->state.why); /* nothing to tell of yet */
+    lock_cause(l->kind, l->state.why, l->told, sizeof l->told); /* nothing to tell of yet */
+    l->hooks.hold(l->hooks.arg, l->told);
     *lease = l;
     return 0;
 }
@@ -310,19 +329,18 @@ void lease_figures_each(struct lease *l, figure_visit *visit, void *arg)
         struct figure figure;
         uint64_t value;
     } figures[] = {
-        {{"failover_lock", "failover_lock", FIGURE_GAUGE, "1 while this node holds the primary's lock in Consul."},
-         s.held},
+        {{"failover_lock", "failover_lock", FIGURE_GAUGE, "1 while this node holds the primary's lock."}, s.held},
         {{"failover_in_step", "failover_in_step", FIGURE_GAUGE,
-          "1 while Consul says that a replica has all that was acknowledged."},
+          "1 while the lock says that a replica has all that was acknowledged."},
          s.in_step},
         {{"failover_lost", "failover_lost_total", FIGURE_COUNTER,
-          "Times that writes were held since the lock in Consul could not be renewed."},
+          "Times that writes were held since the lock could not be renewed."},
          s.lost},
         {{"failover_promotions", "failover_promotions_total", FIGURE_COUNTER,
           "Times that this node has promoted itself."},
          s.promotions},
         {{"failover_errors", "failover_errors_total", FIGURE_COUNTER,
-          "Requests for failover that Consul has not answered."},
+          "Requests for failover that the lock's server has not answered."},
          s.errors},
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {

@@ -1,5 +1,5 @@
-/* Failover by Consul: a thread that holds the primary's lock, or watches it and promotes this node. lease_state.h says
- * what the lock is and why no two nodes take writes under it; docs/replicas.md what that costs.
+/* Failover by a lock (lock.h): a thread that holds the primary's lock, or watches it and promotes this node.
+ * lease_state.h says what the lock is and why no two nodes take writes under it; docs/replicas.md what that costs.
  *
  * It knows neither roles nor feeds: its starter gives it the hooks. All of them are called on its thread (hold()
  * on that of lease_new() as well), and may block, but for until().

@@ -5,14 +5,16 @@
 
 const char *lease_ask_name(enum lease_ask ask)
 {
-    static const char *const names[] = {"rest", "new session", "new entry", "renew", "read",
-                                        "lock", "release",     "publish",   "list",  "promote"};
+    static const char *const names[] = {"rest",    "new session", "new entry", "renew",   "read", "lock",
+                                        "release", "publish",     "list",      "promote", "end"};
     return names[ask];
 }
 
-void lease_state_begin(struct lease_state *s, enum config_failover failover)
+void lease_state_begin(struct lease_state *s, enum config_failover failover, const struct lease_promises *promises,
+                       const char *own)
 {
-    *s = (struct lease_state){.failover = failover, .away = true, .why = "Consul was not asked yet"};
+    *s = (struct lease_state){.failover = failover, .promises = promises, .away = true, .why = "@ was not asked yet"};
+    snprintf(s->own, sizeof s->own, "%s", own);
 }
 
 bool lease_has_lock(const struct lease_state *s)
@@ -90,11 +92,18 @@ static enum lease_ask read_again(struct lease_state *s, int64_t now_ms, const ch
 static enum lease_ask keep_session(struct lease_state *s, struct lease_session *session, enum lease_ask make,
                                    int64_t now_ms)
 {
+    const struct lease_promises *p = s->promises;
+    bool given = session == &s->lock ? p->session : p->expires;
+    bool due = session->id[0] == '\0' || now_ms - session->sent_ms >= LEASE_RENEW_MS;
     s->session = session;
-    if (session->id[0] == '\0') {
-        return make;
+    if (given) {
+        return session->id[0] == '\0' ? make : due ? LEASE_RENEW : LEASE_REST;
     }
-    return now_ms - session->sent_ms >= LEASE_RENEW_MS ? LEASE_RENEW : LEASE_REST;
+    if (due) { /* a name lives on: the write of the key that follows is the renewal */
+        snprintf(session->id, sizeof session->id, "%s", s->own);
+        session->sent_ms = now_ms;
+    }
+    return LEASE_REST;
 }
 
 /* From when on whoever holds the lock takes no writes, if its clock runs as this one. INT64_MAX: that can't be told. */
@@ -123,10 +132,20 @@ static int64_t free_from(const struct lease_state *s)
     return s->holder[0] == '\0' ? back : silent == INT64_MAX ? silent : later(back, silent + LEASE_MARGIN_MS);
 }
 
-/* Consul answers when the key has changed, and at until_ms at the latest, or soon. */
+/* The server answers when the key has changed, and at until_ms at the latest, or soon; one that doesn't wait is asked
+ * again and again. */
 static enum lease_ask watch(struct lease_state *s, int64_t now_ms, int64_t until_ms)
 {
     int64_t left = until_ms - now_ms;
+    if (s->promises->poll_ms != 0) {
+        int64_t due = s->read_ms + s->promises->poll_ms - now_ms;
+        s->wait_ms = due < left ? due : left;
+        if (s->wait_ms > 0) {
+            return LEASE_REST;
+        }
+        s->wait_ms = 0;
+        return LEASE_READ;
+    }
     s->wait_ms = left < 1 ? 1 : left < LEASE_WATCH_MS ? left : LEASE_WATCH_MS;
     return LEASE_READ;
 }
@@ -206,18 +225,18 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         return LEASE_READ;
     }
     if (lease_is_overruled(s, self)) {
-        return read_again(s, now_ms, "another node is primary, as Consul has it");
+        return read_again(s, now_ms, "another node is primary, as @ has it");
     }
     if (is_heir(s, self) && s->value.next > self->term) {
         return succeed(s);
     }
     if (s->index == 0 && now_ms < absent_from(s, self, now_ms)) {
-        return read_again(s, now_ms, "Consul has lost who had the lock: another node may take writes for a moment");
+        return read_again(s, now_ms, "@ has lost who had the lock: another node may take writes for a moment");
     }
     const struct lease_value *v = &s->value;
     if (!lease_has_lock(s)) {
         if (s->holder[0] != '\0' && now_ms < free_from(s)) {
-            return read_again(s, now_ms, "another session holds the lock in Consul");
+            return read_again(s, now_ms, "another session holds the lock in @");
         }
         if (must_go_above(s, self)) {
             return s->unfit ? cant_become_primary(s, now_ms) : lock_as_heir(s, self);
@@ -250,7 +269,7 @@ static enum lease_ask take(struct lease_state *s, const struct lease_self *self,
 static enum lease_ask elect(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     if (!s->readable) {
-        return read_again(s, now_ms, "the key in Consul is not one of Unseen's");
+        return read_again(s, now_ms, "the key in @ is not one of Unseen's");
     }
     if (s->unfit) {
         return cant_become_primary(s, now_ms);
@@ -307,7 +326,7 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
         return elect(s, self, now_ms);
     }
     if (s->index == 0) {
-        return read_again(s, now_ms, "no primary has been in Consul yet");
+        return read_again(s, now_ms, "no primary has been in @ yet");
     }
     s->why = NULL;
     return watch(s, now_ms, silent_from(s));
@@ -394,7 +413,8 @@ static bool comes_before(const struct lease_state *s, const struct lease_self *s
 static bool comes_first(struct lease_state *s, const struct lease_self *self, const struct lease_answer *a,
                         int64_t now_ms)
 {
-    bool patient = s->failover == FAILOVER_IN_STEP || now_ms - s->vacant_ms < LEASE_ELECTION_LAST_MS;
+    bool patient =
+        (s->failover == FAILOVER_IN_STEP && s->promises->expires) || now_ms - s->vacant_ms < LEASE_ELECTION_LAST_MS;
     for (int i = 0; i < a->n; i++) {
         const struct lease_rival *r = &a->rivals[i];
         if (r->node == self->node || (s->failover != FAILOVER_LOSSY && !is_named(&s->value.names, r->node))) {
@@ -483,7 +503,7 @@ void lease_answered(struct lease_state *s, const struct lease_self *self, const 
     case LEASE_LOST:
         /* What may have changed the key is read again; the rest is asked again. The lock lasts as it did. */
         s->known = s->known && s->asked != LEASE_LOCK && s->asked != LEASE_RELEASE;
-        s->why = "Consul does not answer";
+        s->why = "@ does not answer";
         s->retry_ms = now_ms + LEASE_RETRY_MS;
         return;
     }

@@ -1,5 +1,8 @@
-/* Failover by a lock of Consul: what is to be asked next, and what follows from an answer. Pure: time and answers are
- * arguments, so that every order of them can be tested. lease.h does the asking.
+/* Failover by a lock: what is to be asked next, and what follows from an answer. Pure: time and answers are
+ * arguments, so that every order of them can be tested. lease.h does the asking, of one of the servers of lock.h, which
+ * says what they must have. What follows is told of Consul. A kind whose holders are no sessions (lease_promises) has
+ * less of it: there a name that the process has made up holds the lock, nothing but a write of the key frees it, and
+ * that write is the whole renewal.
  *
  * The lock is the key unseen/NAME/primary. Whoever is primary takes writes only while it holds that, and until
  * `until_ms` at most: LEASE_MS from before it asked for the last renewal, on the monotonic clock. A renewal is both:
@@ -73,7 +76,7 @@ enum {
     LEASE_LOCK_DELAY_MS = 10 * 1000,    /* more than the lease */
     LEASE_PUBLISH_MS = 5 * 1000,        /* a replica says how far it is */
     LEASE_ELECTION_MS = 2 * 1000,       /* a vacancy waits so long for all replicas to say it again */
-    LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
+    LEASE_ELECTION_LAST_MS = 20 * 1000, /* lossy, or where entries don't expire: and so long for those that don't */
     LEASE_RETURN_MS = 5 * 1000,         /* and so long for the primary, when Consul was away */
     LEASE_UNFIT_MS = 10 * 1000,         /* who can't become primary leaves it to others so long */
     LEASE_WATCH_MS = 2 * 1000,
@@ -95,9 +98,17 @@ enum lease_ask {
     LEASE_PUBLISH,     /* its seq, for that `vacancy`, with `session` */
     LEASE_LIST,        /* what replicas have published */
     LEASE_PROMOTE,     /* this node, to wanted.next */
+    LEASE_END,         /* `session`, as this node stops */
     LEASE_ASKS,
 };
 const char *lease_ask_name(enum lease_ask ask);
+
+/* What the server of the lock does by itself (lock.h). */
+struct lease_promises {
+    bool session; /* it gives sessions, and frees the lock when its holder's ends */
+    bool expires; /* it gives sessions for entries, and drops an entry when its session ends */
+    int poll_ms;  /* it doesn't wait for the key to change: who waits for that reads so often. 0: it waits */
+};
 
 /* The replicas that have all that was acknowledged; each has all up to seq of the primary's, too. */
 struct lease_names {
@@ -161,6 +172,8 @@ struct lease_session {
 
 struct lease_state {
     enum config_failover failover;
+    const struct lease_promises *promises;
+    char own[LEASE_SESSION]; /* what holds the lock for this process where there are no sessions */
     struct lease_session lock, entry;
     bool known; /* the key was read, and nothing that may have changed it was lost since */
     bool held;  /* the lock was ours then, and writes may be taken under it */
@@ -192,10 +205,12 @@ struct lease_state {
     struct lease_session *session;
     struct lease_value wanted; /* LOCK writes it, PROMOTE goes to its `next` */
     int64_t wait_ms;
-    const char *why; /* no writes are taken, or nobody is promoted; NULL: all is well */
+    const char *why; /* no writes are taken, or nobody is promoted; '@': the server's name. NULL: all is well */
 };
 
-void lease_state_begin(struct lease_state *s, enum config_failover failover);
+/* own: hex digits and '-', of this process alone; sessions that the server gives don't need it. */
+void lease_state_begin(struct lease_state *s, enum config_failover failover, const struct lease_promises *promises,
+                       const char *own);
 
 /* What to ask now; its arguments are in s: session, index, wanted, vacancy, wait_ms. */
 enum lease_ask lease_next(struct lease_state *s, const struct lease_self *self, int64_t now_ms);

@@ -6,8 +6,11 @@ libunseen_a_SOURCES += \
 	src/registry/lease.h \
 	src/registry/lease_state.c \
 	src/registry/lease_state.h \
-	src/registry/lease_wire.c \
-	src/registry/lease_wire.h \
+	src/registry/lock.c \
+	src/registry/lock.h \
+	src/registry/lock_consul.c \
+	src/registry/lock_json.c \
+	src/registry/lock_json.h \
 	src/registry/registry.c \
 	src/registry/registry.h
 if WITH_CURL

@@ -75,7 +75,14 @@ static int ask(struct registry *r, const char *method, const char *path, const c
                struct err *err)
 {
     long status;
-    int rc = agent_call(r->agent, method, path, body, ms, &status, &r->reply, err);
+    const struct agent_request request = {.url = r->cfg->registry_consul,
+                                          .method = method,
+                                          .path = path,
+                                          .body = body,
+                                          .header = "X-Consul-Token: ",
+                                          .secret = config_now(r->cfg)->registry_token,
+                                          .ms = ms};
+    int rc = agent_call(r->agent, &request, &status, &r->reply, err);
     if (rc < 0) {
         return rc;
     }
@@ -307,7 +314,8 @@ int registry_new(const struct config *cfg, registry_look_fn *look, void *arg, st
     snprintf(r->status.cause, sizeof r->status.cause, "not asked yet");
     pthread_mutex_init(&r->mutex, NULL);
     task_init(&r->task, &r->mutex);
-    int rc = agent_new(cfg, &r->task.heartbeat, &r->agent, err);
+    const struct agent_tls tls = {.ca = cfg->tls_ca, .cert = "", .key = ""};
+    int rc = agent_new(&tls, &r->task.heartbeat, &r->agent, err);
     if (rc < 0) {
         registry_free(r);
         return rc;

@@ -6,11 +6,12 @@ const char *agent_library_version(void)
     return "none";
 }
 
-int agent_new(const struct config *cfg, struct heartbeat *heartbeat, struct agent **agent, struct err *err)
+int agent_new(const struct agent_tls *tls, struct heartbeat *heartbeat, struct agent **agent, struct err *err)
 {
-    (void)cfg, (void)heartbeat;
+    (void)tls, (void)heartbeat;
     *agent = NULL;
-    return err_set(err, ERR_INVALID, "this unseen was built without libcurl and can't talk to Consul");
+    return err_set(err, ERR_INVALID,
+                   "this unseen was built without libcurl and can't talk to Consul or another registry");
 }
 
 void agent_free(struct agent *a)
@@ -18,10 +19,9 @@ void agent_free(struct agent *a)
     (void)a;
 }
 
-int agent_call(struct agent *a, const char *method, const char *path, const char *body, int64_t ms, long *status,
-               struct buf *reply, struct err *err)
+int agent_call(struct agent *a, const struct agent_request *request, long *status, struct buf *reply, struct err *err)
 {
-    (void)a, (void)method, (void)path, (void)body, (void)ms, (void)status, (void)reply;
+    (void)a, (void)request, (void)status, (void)reply;
     return err_set(err, ERR_CLOSED, "no agent");
 }
 

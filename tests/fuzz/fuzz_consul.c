@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "registry/lease_wire.h"
+#include "registry/lock.h"
 
 static const long statuses[] = {200, 404, 409, 500, 0};
 
@@ -35,21 +35,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2) {
         return 0;
     }
-    lease_state_begin(&s, FAILOVER_LOSSY);
+    lease_state_begin(&s, FAILOVER_LOSSY, &lock_consul.promises, "");
     lease_next(&s, &self, 0);
     s.asked = (enum lease_ask)(LEASE_NEW_SESSION + data[0] % (LEASE_PROMOTE - LEASE_NEW_SESSION));
     s.session = s.asked == LEASE_NEW_ENTRY || s.asked == LEASE_PUBLISH ? &s.entry : &s.lock;
     long status = statuses[data[1] % (sizeof statuses / sizeof *statuses)];
-    lease_reply(&s, status, slice_of((const char *)data + 2, size - 2), &answer, &err);
+    lock_reply(&lock_consul, &s, status, slice_of((const char *)data + 2, size - 2), &answer, &err);
     check_answer(&answer);
     CHECK((answer.said == LEASE_LOST) == (err.code == ERR_INVALID));
     CHECK(err.code == 0 || err.text[0] != '\0');
     lease_answered(&s, &self, &answer, 0);
     enum lease_ask next = lease_next(&s, &self, 1);
     if (next != LEASE_REST && next != LEASE_PROMOTE) {
-        struct lease_request request;
-        CHECK(lease_request(&s, &self, "plays", &request, &err) == 0);
-        CHECK(strnlen(request.path, LEASE_PATH) < LEASE_PATH);
+        struct lock_request request;
+        CHECK(lock_request(&lock_consul, &s, &self, "plays", &request, &err) == 0);
+        CHECK(strnlen(request.path, LOCK_PATH) < LOCK_PATH);
         free(request.body);
     }
     return 0;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "registry/lease_state.h"
-#include "registry/lease_wire.h"
+#include "registry/lock.h"
 
 enum { NODES = 3, SESSIONS = 4096, LATE = 8, STEP = 50 };
 
@@ -223,7 +223,7 @@ static struct world *world_new(enum config_failover failover, unsigned seed)
     w->consul.lives_ms = LEASE_TTL_MS;
     for (int i = 0; i < NODES; i++) {
         struct node *n = &w->nodes[i];
-        lease_state_begin(&n->state, failover);
+        lease_state_begin(&n->state, failover, &lock_consul.promises, "");
         n->clock = 977 * (i + 1);
         n->alive = true;
         n->self = (struct lease_self){.primary = i == 0,
@@ -270,7 +270,7 @@ static void finish(struct world *w, struct node *n)
 static void end_process(struct node *n)
 {
     n->alive = n->has_answer = n->waiting.sent = false;
-    lease_state_begin(&n->state, n->state.failover);
+    lease_state_begin(&n->state, n->state.failover, &lock_consul.promises, "");
 }
 
 static bool dies_here(const struct node *n, enum lease_ask ask)
@@ -605,7 +605,7 @@ static void test_a_consul_that_loses_all(void **state)
         now->cut = seed % 2;
         w->nodes[0].cut = false;
         if (seed % 4 < 2) {
-            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP); /* a new process */
+            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP, &lock_consul.promises, ""); /* a new process */
             w->nodes[0].has_answer = w->nodes[0].waiting.sent = false;
         }
         lose_all(&w->consul);
@@ -728,7 +728,7 @@ static void test_who_cant_become_primary_leaves_it_to_others(void **state)
         assert_int_equal(w->nodes[1].promotions, 0);
         if (others == 0) {
             w->nodes[0].alive = true; /* a new process */
-            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP);
+            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP, &lock_consul.promises, "");
             run(w, 30 * 1000);
             assert_true(writes(w, &w->nodes[0]));
             assert_true(w->consul.value.in_step);
@@ -1026,7 +1026,7 @@ static void test_never_two(void **state)
             case 1: /* a new process, with nothing in memory */
                 n->alive = true;
                 n->has_answer = n->waiting.sent = false;
-                lease_state_begin(&n->state, n->state.failover);
+                lease_state_begin(&n->state, n->state.failover, &lock_consul.promises, "");
                 break;
             case 2:
                 n->alive = draw(w, 2) == 0;
@@ -1088,35 +1088,35 @@ static void test_wire(void **state)
     (void)state;
     struct lease_state s;
     struct lease_self self = {.primary = true, .alone = true, .node = 0xab, .term = 7, .address = "h:1"};
-    struct lease_request request;
+    struct lock_request request;
     struct lease_answer a;
     struct err err = {0};
-    lease_state_begin(&s, FAILOVER_IN_STEP);
+    lease_state_begin(&s, FAILOVER_IN_STEP, &lock_consul.promises, "");
     assert_int_equal(lease_next(&s, &self, 1), LEASE_NEW_SESSION);
-    assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+    assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
     assert_string_equal(request.path, "/v1/session/create");
     assert_string_equal(request.body,
                         "{\"Name\":\"unseen unseen 00000000000000ab\",\"TTL\":\"10s\",\"LockDelay\":\"10s\","
                         "\"Behavior\":\"release\"}");
     free(request.body);
     static const char made[] = "{ \"ID\": \"a0707677-6f4a-1311-4736-037a03b1d9d0\" }";
-    lease_reply(&s, 500, (struct slice){made, sizeof made - 1}, &a, &err);
+    lock_reply(&lock_consul, &s, 500, (struct slice){made, sizeof made - 1}, &a, &err);
     assert_int_equal(a.said, LEASE_LOST);
-    lease_reply(&s, 200, (struct slice){made, sizeof made - 1}, &a, &err);
+    lock_reply(&lock_consul, &s, 200, (struct slice){made, sizeof made - 1}, &a, &err);
     assert_int_equal(a.said, LEASE_YES);
     lease_answered(&s, &self, &a, 2);
     assert_int_equal(lease_next(&s, &self, 3), LEASE_READ);
-    lease_reply(&s, 404, (struct slice){"", 0}, &a, &err);
+    lock_reply(&lock_consul, &s, 404, (struct slice){"", 0}, &a, &err);
     lease_answered(&s, &self, &a, 4);
     assert_int_equal(lease_next(&s, &self, 5), LEASE_LOCK);
-    assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+    assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
     assert_string_equal(request.path, "/v1/txn");
     assert_non_null(strstr(request.body, "\"Verb\":\"cas\""));
     free(request.body);
     static const char locked[] = "{\"Results\":[{\"KV\":{\"ModifyIndex\":17}},{\"KV\":{\"ModifyIndex\":17}}]}";
-    lease_reply(&s, 409, (struct slice){"{}", 2}, &a, &err);
+    lock_reply(&lock_consul, &s, 409, (struct slice){"{}", 2}, &a, &err);
     assert_int_equal(a.said, LEASE_NO);
-    lease_reply(&s, 200, (struct slice){locked, sizeof locked - 1}, &a, &err);
+    lock_reply(&lock_consul, &s, 200, (struct slice){locked, sizeof locked - 1}, &a, &err);
     lease_answered(&s, &self, &a, 6);
     assert_int_equal(s.value.beat, 1);
     assert_true(lease_may_write(&s, 1 + LEASE_TTL_MS - LEASE_MARGIN_MS - 1));
@@ -1124,18 +1124,18 @@ static void test_wire(void **state)
     static const char *const strange[] = {"", "[]", "[{}]", "{", "[{\"ModifyIndex\":3,\"Session\":\"../x\"}]"};
     s.asked = LEASE_READ;
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
-        lease_reply(&s, 200, (struct slice){strange[i], strlen(strange[i])}, &a, &err);
+        lock_reply(&lock_consul, &s, 200, (struct slice){strange[i], strlen(strange[i])}, &a, &err);
         assert_int_equal(a.said, LEASE_LOST);
     }
     static const char foreign[] = "[{\"ModifyIndex\":3,\"Value\":\"e30=\"}]";
-    lease_reply(&s, 200, (struct slice){foreign, sizeof foreign - 1}, &a, &err);
+    lock_reply(&lock_consul, &s, 200, (struct slice){foreign, sizeof foreign - 1}, &a, &err);
     assert_int_equal(a.said, LEASE_YES);
     assert_false(a.readable);
     s.asked = LEASE_PUBLISH;
     self.leader = 0xcd;
     self.seq = 9;
     for (s.unfit = false;; s.unfit = true) {
-        assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+        assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
         assert_true((strstr(request.body, "\"leader\":\"00000000000000cd\",\"seq\":9,") == NULL) == s.unfit);
         free(request.body);
         if (s.unfit) {
@@ -1157,7 +1157,7 @@ static void test_wire(void **state)
          0, 0}, /* its renewals don't show */
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        lease_reply(&s, 200, (struct slice){keys[i].pair, strlen(keys[i].pair)}, &a, &err);
+        lock_reply(&lock_consul, &s, 200, (struct slice){keys[i].pair, strlen(keys[i].pair)}, &a, &err);
         assert_true(a.readable);
         assert_int_equal(a.value.term, 7);
         assert_int_equal(a.value.beat, keys[i].beat);
@@ -1169,15 +1169,15 @@ static void test_wire_of_an_heir(void **state)
 {
     (void)state;
     struct lease_state s;
-    struct lease_request request;
+    struct lock_request request;
     struct lease_answer a;
     struct err err = {0};
-    lease_state_begin(&s, FAILOVER_IN_STEP);
+    lease_state_begin(&s, FAILOVER_IN_STEP, &lock_consul.promises, "");
     struct lease_self self = {.node = 0xab, .leader = 0xcd, .seq = 3, .term = 7, .address = "h:1"};
     s.asked = LEASE_LOCK;
     s.session = &s.lock;
     s.wanted = (struct lease_value){.node = 0xcd, .term = 7, .lease_ms = LEASE_MS, .beat = 9, .heir = 0xab, .next = 9};
-    assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+    assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
     assert_non_null(strstr(request.body, "\"Verb\":\"lock\""));
     free(request.body);
     s.asked = LEASE_READ;
@@ -1208,7 +1208,7 @@ static void test_wire_of_an_heir(void **state)
          false, 0, 0}, /* none */
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        lease_reply(&s, 200, (struct slice){keys[i].pair, strlen(keys[i].pair)}, &a, &err);
+        lock_reply(&lock_consul, &s, 200, (struct slice){keys[i].pair, strlen(keys[i].pair)}, &a, &err);
         assert_int_equal(a.said, LEASE_YES);
         assert_int_equal(a.readable, keys[i].readable);
         if (a.readable) {

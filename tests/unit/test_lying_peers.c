@@ -203,17 +203,19 @@ static int ask_old_redis(const char *address, struct err *err)
 
 static int ask_consul(const char *address, struct err *err)
 {
-    static struct config cfg;
+    char url[128];
+    const struct agent_tls tls = {.ca = "", .cert = "", .key = ""};
+    const struct agent_request request = {
+        .url = url, .method = "GET", .path = "/v1/kv/x", .header = "", .secret = "", .ms = PATIENCE_MS};
     struct heartbeat heartbeat;
     struct agent *agent;
     struct buf reply = {0};
     long status;
-    config_defaults(&cfg);
-    snprintf(cfg.registry_consul, sizeof cfg.registry_consul, "http://%s", address);
+    snprintf(url, sizeof url, "http://%s", address);
     heartbeat_begin(&heartbeat, "agent");
-    int rc = agent_new(&cfg, &heartbeat, &agent, err);
+    int rc = agent_new(&tls, &heartbeat, &agent, err);
     if (rc == 0) {
-        rc = agent_call(agent, "GET", "/v1/kv/x", NULL, PATIENCE_MS, &status, &reply, err);
+        rc = agent_call(agent, &request, &status, &reply, err);
         agent_free(agent);
     }
     assert_true(reply.len <= MIB);
