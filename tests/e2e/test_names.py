@@ -299,3 +299,16 @@ def test_the_page_of_ceph_has_a_row_for_each_subcommand():
     """It says of each what it does with a pool."""
     table = text(REPO / "docs/rados.md")
     assert [name for name in subcommands() if f"`{name}`" not in table] == []
+
+
+def test_journeys_lead_through_functions_that_are_there():
+    """The tables of HACKING.md that name a file and a function of it, of at most 20 files each."""
+    journeys = re.findall(r"^### (A .*?)\n(.*?)(?=^##)", text(REPO / "HACKING.md"), re.MULTILINE | re.DOTALL)
+    assert len(journeys) == 3
+    wrong = []
+    for title, body in journeys:
+        rows = re.findall(r"^\| `(src/[^`]+)` \| `(\w+)` \|", body, re.MULTILINE)
+        assert 10 <= len(rows) and len(set(re.findall(r"`(src/[^`]+)`", body))) <= 20, title
+        wrong += [f"{file}: {function}" for file, function in rows
+                  if not re.search(rf"^[a-z][^;\n]*\b{function}\([^;]*?\)\n{{", text(REPO / file), re.MULTILINE)]
+    assert wrong == []
