@@ -55,9 +55,8 @@ const struct config_option config_options[] = {
         .max = CONFIG_TEXT_MAX,
         .default_text = "/var/lib/unseen",
         .change = CHANGE_RESTART,
-        .on_change = "Another folder is another history; the old one stays where it is.",
-        .help = "The data folder. It is created when it is missing, and one process at a time serves it. "
-                "Its mode is 0750.",
+        .on_change = "Another folder is another history; the old one stays.",
+        .help = "The data folder, made when it is missing, of mode 0750. One process at a time serves it.",
     },
     {
         .name = "expect_data",
@@ -67,14 +66,10 @@ const struct config_option config_options[] = {
         .max = CONFIG_TEXT - 1,
         .default_text = "no",
         .change = CHANGE_RESTART,
-        .help =
-            "Whether serve, import and load refuse a data folder that holds nothing, as behind a mistyped path or a "
-            "disk that isn't mounted, where everything would be unseen again. no: an empty history is begun, with a "
-            "warning; yes: it is refused; the path of a file outside of the data folder: the first start makes it, "
-            "and from then on it is refused, and serve refuses the history of another server, too. The packages' unit "
-            "names such a file. --new begins "
-            "an empty history all the same. "
-            "To delete that file does the same.",
+        .help = "Whether an empty data folder is refused by serve, import and load, as behind a mistyped path or a "
+                "missing mount, where everything would be unseen again. no: a warning; yes: refused; a path outside of "
+                "the data folder: the first start makes that file, and from then on an empty folder and another "
+                "server's history are refused. Deleting the file, or --new, begins an empty history.",
     },
     {
         .name = "store",
@@ -83,11 +78,10 @@ const struct config_option config_options[] = {
         .words = store_words,
         .default_text = "sqlite",
         .change = CHANGE_RESTART,
-        .on_change = "What one engine has, another one does not see.",
-        .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
-                "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
-                "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later. "
-                "rados keeps them in a pool of a Ceph cluster, for any number of nodes, and has no data folder either.",
+        .on_change = "One engine does not see what another has.",
+        .help = "Where plays are kept: sqlite, in the data folder; rados, in a pool of a Ceph cluster, for any number "
+                "of nodes, without a data folder; memory, only while it runs and within staging_memory, for tests of "
+                "programs; memory:later, the same with late answers, for tests of Unseen.",
     },
     {
         .name = "modules",
@@ -96,8 +90,8 @@ const struct config_option config_options[] = {
         .max = CONFIG_TEXT_MAX,
         .default_text = "",
         .change = CHANGE_RESTART,
-        .help = "The folder of the modules, which are packages of their own: unseen_kafka.so is loaded when brokers of "
-                "Kafka are configured, unseen_rados.so for store = rados. Empty: where the packages have them.",
+        .help = "The folder of unseen_kafka.so, loaded when brokers are set, and unseen_rados.so, for store = rados. "
+                "Empty: where the packages have them.",
     },
 #include "config/options_edges.inc"
 #include "config/options_rados.inc"
@@ -111,8 +105,7 @@ const struct config_option config_options[] = {
         .unit = "slots",
         .change = CHANGE_RESTART,
         .on_change = "Slots above a smaller number are recovered and flushed; nothing is lost.",
-        .help = "How many slots the ring of staged plays has. One is open for writing, the others wait for their flush "
-                "or are being flushed.",
+        .help = "How many slots the ring of staged plays has. One is written, the others wait for their flush.",
     },
     {
         .name = "slot_length",
@@ -123,8 +116,8 @@ const struct config_option config_options[] = {
         .default_text = "auto",
         .zero = "auto",
         .change = CHANGE_RESTART,
-        .help = "After how long the ring turns: the open slot is closed and flushed, and the next one opens. It turns "
-                "earlier when staging_memory gets short. Longer writes less to the disk. auto: 6 hours.",
+        .help = "How often the ring turns: the open slot is closed and flushed, the next one opens. Longer writes less "
+                "to the disk; short staging_memory turns it earlier. auto: 6 hours.",
     },
     {
         .name = "retention",
@@ -135,8 +128,7 @@ const struct config_option config_options[] = {
         .default_text = "6",
         .unit = "months",
         .change = CHANGE_LIVE,
-        .on_change = "A longer retention cannot bring back what was swept. A shorter one is swept over the coming "
-                     "nights, and the log says how much that is.",
+        .on_change = "Longer brings nothing back. Shorter is swept over the coming nights, and the log says how much.",
         .help = "How many full calendar months (UTC) before the current one are kept.",
     },
     {
@@ -148,10 +140,8 @@ const struct config_option config_options[] = {
         .default_text = "3",
         .unit = "months",
         .change = CHANGE_LIVE,
-        .on_change = "A wider window reads months that were sealed for a narrower one; HISTORY states the error that "
-                     "is really reached.",
-        .help = "How many full calendar months before the current one a question looks at, besides the current one. "
-                "At most retention.",
+        .on_change = "A wider one reads months sealed for a narrower one; HISTORY states the error reached.",
+        .help = "How many full calendar months before the current one a question looks at. At most retention.",
     },
     {
         .name = "error_rate",
@@ -161,9 +151,9 @@ const struct config_option config_options[] = {
         .max = 0.05,
         .default_text = "0.001",
         .change = CHANGE_LIVE,
-        .on_change = "Months already sealed keep theirs; HISTORY states the error that is really reached.",
-        .help = "The chance that an item which was never played is hidden, at most, over a user's whole window. A "
-                "played item is never shown, whatever stands here. Smaller needs more disk.",
+        .on_change = "Sealed months keep theirs; HISTORY states the error reached.",
+        .help = "The chance, at most, that a never-played item is hidden, over a user's whole window. A played item is "
+                "never shown. Smaller needs more disk.",
     },
     {
         .name = "staging_memory",
@@ -173,12 +163,9 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .help =
-            "Memory for plays that are not yet flushed. When it gets short the ring turns early; when it is full "
-            "and nothing is freed for a minute, writes are refused with BUSY, and questions go on. auto: a quarter of "
-            "what the process may use, by its cgroups and by the machine, and 4GiB at most. "
-            "A slot that holds half of it turns early, one that fills a quarter within a minute at a "
-            "quarter. One user of a load may take as much.",
+        .help = "Memory for plays not yet flushed. A slot turns early at half of it, or at a quarter filled within a "
+                "minute. Full, with nothing freed for a minute, writes get BUSY, and questions go on. auto: a quarter "
+                "of what cgroups and machine allow, at most 4GiB. One user of a load may take as much.",
     },
     {
         .name = "request_memory",
@@ -188,9 +175,8 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .help = "Memory for requests and answers of all connections together. When it is short they wait. A "
-                "connection that has sent or read nothing for seconds is then closed, if others wait for what it "
-                "holds.",
+        .help = "Memory for requests and answers of all connections. While it is short they wait, and one that holds "
+                "some and moves nothing for 2 s is closed.",
     },
     {
         .name = "wal_limit",
@@ -200,7 +186,7 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "128MiB",
         .change = CHANGE_LIVE,
-        .help = "How far the write-ahead log of history.db may grow. Flushes pause there while a reader, such as a "
+        .help = "How far the write-ahead log of history.db may grow. Flushes pause there, while a reader, such as a "
                 "sqlite3 shell with an open transaction, keeps it from shrinking.",
     },
     {
@@ -211,8 +197,8 @@ const struct config_option config_options[] = {
         .max = 16 * TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .help = "Plays are refused when the disk has less room than this, so that the sweep and FORGET can still work. "
-                "0: only when it is full.",
+        .help = "Plays are refused when the disk has less room, so that sweep and FORGET still work. 0: only when it "
+                "is full.",
     },
     {
         .name = "sweep_window",
@@ -220,8 +206,8 @@ const struct config_option config_options[] = {
         FIELD(sweep_from),
         .default_text = "00:00-05:00",
         .change = CHANGE_LIVE,
-        .help = "The hours, in timezone, in which plays past retention are deleted and finished months are sealed. May "
-                "cross midnight: 22:00-04:00.",
+        .help = "The hours, in timezone, for deleting plays past retention and sealing months. May cross midnight: "
+                "22:00-04:00.",
     },
     {
         .name = "backup_root",
@@ -230,9 +216,8 @@ const struct config_option config_options[] = {
         .max = CONFIG_TEXT_MAX,
         .default_text = "",
         .change = CHANGE_LIVE,
-        .help = "The folder below which the server makes backups (BACKUP, unseen backup, backup_at), and nowhere else; "
-                "none: it makes none. Empty: beside the data folder, its path with -backups behind it. Created when it "
-                "is missing, if its parent allows that.",
+        .help = "The only folder below which the server makes backups; none: it makes none. Empty: beside the data "
+                "folder, its path with -backups behind it. Made when missing, if its parent allows that.",
     },
     {
         .name = "backup_at",
@@ -240,8 +225,8 @@ const struct config_option config_options[] = {
         FIELD(backup_at),
         .default_text = "",
         .change = CHANGE_LIVE,
-        .help = "The time of day, in timezone, at which the server makes a backup of its own in backup_root, such as "
-                "03:30. One that was missed is made up for. Empty: never.",
+        .help = "The time of day, in timezone, of a daily backup into backup_root, such as 03:30. A missed one is made "
+                "up for. Empty: never.",
     },
     {
         .name = "backup_keep",
@@ -252,8 +237,8 @@ const struct config_option config_options[] = {
         .default_text = "7",
         .unit = "backups",
         .change = CHANGE_LIVE,
-        .help = "How many of the backups that backup_at made are kept. Older ones are deleted once a new one is whole "
-                "and checked; nothing else ever is.",
+        .help = "How many backups of backup_at are kept. Older ones are deleted once a new one is checked; nothing "
+                "else ever is.",
     },
     {
         .name = "timezone",
@@ -274,7 +259,7 @@ const struct config_option config_options[] = {
         .default_text = "100",
         .unit = "items",
         .change = CHANGE_LIVE,
-        .on_change = "More cannot bring back what was dropped.",
+        .on_change = "More brings nothing back.",
         .help = "How many of the items last sent to a user count as seen.",
     },
     {
@@ -295,8 +280,7 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "64MiB",
         .change = CHANGE_LIVE,
-        .help = "Memory for scroll sessions. When it is full, those unused for longest end early, which is counted and "
-                "logged.",
+        .help = "Memory for scroll sessions. When full, those unused for longest end, counted and logged.",
     },
     {
         .name = "pool_memory",
@@ -306,11 +290,9 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .on_change = "Pools that take more than a smaller value stay, and none can be set until some are dropped.",
-        .help = "Memory for pools, the lists of candidates that POOL SET keeps. An item takes the length of its id and "
-                "at most 16 bytes more. While a pool is replaced there is room for the old one and the new one. What "
-                "doesn't fit is refused. "
-                "Alerts fire at 90 %, and when a change was refused.",
+        .on_change = "With less than they take, pools stay, and none can be set until some are dropped.",
+        .help = "Memory for pools (POOL SET): the id's length and at most 16 bytes an item, old and new list while one "
+                "is replaced. What doesn't fit is refused.",
     },
     {
         .name = "history_memory",
@@ -320,12 +302,9 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "64MiB",
         .change = CHANGE_LIVE,
-        .help =
-            "Memory for what the disk has of users who are asked about again and again, decoded, so that a question "
-            "reads nothing of it. Some 6 KB for 800 plays in 4 months. The workers share it. 0: it is read each "
-            "time. "
-            "An eighth of a thread's share is the most that one user may take. What is written to history.db "
-            "ends all of it, so during a flush it saves little.",
+        .help = "Memory, shared by the workers, for what the disk has of users who are asked about often, decoded: "
+                "some 6 KB for 800 plays in 4 months, for one user at most an eighth of a thread's share. A write to "
+                "history.db empties it, so it saves little during a flush. 0: none.",
     },
     {
         .name = "hash_seed",
@@ -333,9 +312,9 @@ const struct config_option config_options[] = {
         FIELD(hash_seed),
         .default_text = "",
         .change = CHANGE_FIXED,
-        .on_change = "A folder with plays refuses another seed.",
-        .help = "The seed of all hashes, 16 hex digits; keep it secret, so that a client can't make ids that collide. "
-                "Empty: drawn at the first start. Give the same to folders whose data is to be exchanged.",
+        .on_change = "A folder with plays refuses another one.",
+        .help = "The seed of all hashes, 16 hex digits; keep it secret, or clients can make ids that collide. Empty: "
+                "drawn at the first start. Folders that exchange data need the same.",
     },
     {
         .name = "skewed_time",
@@ -344,8 +323,8 @@ const struct config_option config_options[] = {
         .words = skewed_words,
         .default_text = "error",
         .change = CHANGE_LIVE,
-        .help = "What PLAYEDAT does with a time that is past retention or more than a day ahead: error refuses it, now "
-                "takes the server's time instead and counts it.",
+        .help = "What PLAYEDAT does with a time past retention or more than a day ahead: error refuses it, now takes "
+                "the server's time and counts it.",
     },
     {
         .name = "on_damage",
@@ -354,9 +333,8 @@ const struct config_option config_options[] = {
         .words = damage_words,
         .default_text = "error",
         .change = CHANGE_LIVE,
-        .help = "What a question does that needs an unreadable filter: error names the user and the month, answer "
-                "leaves that month out and counts it, so that played items may be shown again. "
-                "A second tier is asked before, where there is one.",
+        .help = "What a question does with an unreadable filter that no second tier has: error names user and month; "
+                "answer leaves that month out and counts it, so played items may be shown again.",
     },
     {
         .name = "log_level",
@@ -365,7 +343,7 @@ const struct config_option config_options[] = {
         .words = level_words,
         .default_text = "info",
         .change = CHANGE_LIVE,
-        .help = "The least important messages that are still logged.",
+        .help = "The least important messages that are logged.",
     },
     {
         .name = "log_format",
@@ -374,8 +352,7 @@ const struct config_option config_options[] = {
         .words = format_words,
         .default_text = "logfmt",
         .change = CHANGE_LIVE,
-        .help = "How a line of the log is written: logfmt is time, level, message and name=value pairs, json is one "
-                "object a line.",
+        .help = "logfmt: time, level, message and name=value pairs; json: one object a line.",
     },
     {
         .name = "question_timeout",
@@ -385,10 +362,8 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .default_text = "0",
         .change = CHANGE_LIVE,
-        .help = "A question that takes longer than this is answered by an error: it is about a user with very many "
-                "plays, or the store is late. 0: it waits. "
-                "The time counts from when the question is begun: what its connection asked before it, and a "
-                "wait for memory, are not in it.",
+        .help = "A question that takes longer, waits before its begin not counted, gets an error: its user has very "
+                "many plays, or the store is late. 0: it waits.",
     },
     {
         .name = "hedge_after",
@@ -399,10 +374,8 @@ const struct config_option config_options[] = {
         .default_text = "auto",
         .zero = "auto",
         .change = CHANGE_LIVE,
-        .help =
-            "How long a question waits for the disk before it is put to the second tier as well, where there is one "
-            "(replica_hedge, or a front). auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 "
-            "ms.",
+        .help = "How long a question waits for the disk before the second tier (replica_hedge, or a front) is asked as "
+                "well. auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 ms.",
     },
     {
         .name = "slowlog_slower_than",
@@ -412,8 +385,7 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .default_text = "10ms",
         .change = CHANGE_LIVE,
-        .help = "Commands that take this long or longer, from their arrival to their reply, are shown by SLOWLOG GET. "
-                "0: all commands.",
+        .help = "Commands that take so long from arrival to reply are in SLOWLOG GET. 0: all.",
     },
     {
         .name = "feed_max",
@@ -423,8 +395,8 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "1GiB",
         .change = CHANGE_LIVE,
-        .help = "Bytes of what was recorded that may wait for a replica, the front or the archive; one that falls "
-                "further behind is lost: a replica must be cloned again, the others are brought in anew by themselves.",
+        .help = "Bytes of what was recorded that may wait for a replica, the front or the archive. Beyond it a replica "
+                "must be cloned again; the others are filled again by themselves.",
     },
 #include "config/options_archive.inc"
 #include "config/options_front.inc"
