@@ -23,6 +23,7 @@ static const char mark[] = ".unseen-archive"; /* in the root of each depot that 
 struct file_depot {
     struct depot depot;
     char root[PATH_MAX];
+    char durable[DEPOT_NAME_MAX]; /* the folder whose name, and those above it, were synced last; "": none */
     uint64_t puts;
 };
 
@@ -71,23 +72,28 @@ static int make_mark(const struct file_depot *f, struct err *err)
     return folder_sync_name(path, err);
 }
 
-/* The folders of an object, below the root, each durable before anything is put into it. */
-static int make_folders(const struct file_depot *f, const char *name, struct err *err)
+/* The folders of an object, below the root, each durable before anything is put into it. One that is there already may
+ * be that of an earlier try, which did not get as far as to sync it. */
+static int make_folders(struct file_depot *f, const char *name, struct err *err)
 {
     char path[PATH_MAX];
+    size_t len = (size_t)(strrchr(name, '/') - name);
+    if (strlen(f->durable) == len && strncmp(f->durable, name, len) == 0) {
+        return 0;
+    }
     for (const char *at = strchr(name, '/'); at != NULL; at = strchr(at + 1, '/')) {
         if (snprintf(path, sizeof path, "%s/%.*s", f->root, (int)(at - name), name) >= (int)sizeof path) {
             return err_set(err, ERR_INVALID, "the path %s/%s is too long", f->root, name);
         }
-        if (mkdir(path, 0750) == 0) {
-            int rc = folder_sync_name(path, err);
-            if (rc < 0) {
-                return rc;
-            }
-        } else if (errno != EEXIST) {
+        if (mkdir(path, 0750) < 0 && errno != EEXIST) {
             return failed(err, "make the folder", path);
         }
+        int rc = folder_sync_name(path, err);
+        if (rc < 0) {
+            return rc;
+        }
     }
+    snprintf(f->durable, sizeof f->durable, "%.*s", (int)len, name);
     return 0;
 }
 
@@ -254,6 +260,7 @@ static int file_remove(struct depot *d, const char *name, struct err *err)
         if (rmdir(path) < 0) {
             break;
         }
+        f->durable[0] = '\0'; /* it may be that one, or one above it */
     }
     return 0;
 }
@@ -308,7 +315,7 @@ int depot_file_open(const struct depot_order *order, struct depot **d, struct er
     for (size_t len = strlen(f->root); len > 1 && f->root[len - 1] == '/'; len--) {
         f->root[len - 1] = '\0';
     }
-    if (rc == 0 && order->make && mkdir(f->root, 0750) == 0) {
+    if (rc == 0 && order->make && (mkdir(f->root, 0750) == 0 || errno == EEXIST)) {
         rc = folder_sync_name(f->root, err);
     }
     if (rc == 0 && stat(f->root, &st) < 0) {

@@ -76,6 +76,7 @@ unit_tests += \
 	tests/unit/test_dead_letters \
 	tests/unit/test_dedup \
 	tests/unit/test_delivered \
+	tests/unit/test_depot_file \
 	tests/unit/test_doors \
 	tests/unit/test_environment \
 	tests/unit/test_extension \
@@ -194,6 +195,8 @@ unit_ldflags = $(test_ldflags) -Wl,-u,__wrap_malloc \
 
 # What some need beyond that.
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
+tests_unit_test_depot_file_LDFLAGS = $(unit_ldflags) \
+	-Wl,--wrap=mkdir,--wrap=link,--wrap=rename,--wrap=fsync,--wrap=close,--wrap=write
 tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_fields_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'

@@ -16,6 +16,7 @@
 #include "archive/round_end.h"
 #include "archive/sigv4.h"
 #include "base/hash.h"
+#include "tests/lib/random.h"
 
 static const struct object_head some_head = {.kind = OBJECT_SHARD,
                                              .flags = OBJECT_LACKS_USERS,
@@ -214,6 +215,53 @@ static void test_encrypted_objects(void **state)
     buf_free(&records);
     buf_free(&object);
     buf_free(&second);
+    buf_free(&again);
+}
+
+/* A segment of some size: bytes that are drawn change, at drawn places, also where the checksum was made again. Nothing
+ * of it is handed out then, and the error names the object. */
+static void test_encrypted_segments_at_random(void **state)
+{
+    (void)state;
+    struct cipher_keys keys;
+    struct buf records = {0}, object = {0}, again = {0};
+    struct object_head head = some_head;
+    struct err err;
+    uint64_t random = 36;
+    uint8_t event[100];
+    make_keys(&keys, 1, 2);
+    head.kind = OBJECT_SEGMENT;
+    for (int i = 0; i < 300; i++) {
+        for (size_t k = 0; k < sizeof event; k++) {
+            event[k] = (uint8_t)random_next(&random);
+        }
+        assert_int_equal(
+            object_add(&records, RECORD_EVENTS, slice_of((const char *)event, sizeof event), slice_of("", 0)), 0);
+    }
+    assert_int_equal(object_seal("a/segment", &head, &keys, buf_slice(&records), &object, &err), 0);
+    for (int i = 0; i < 4000; i++) {
+        size_t at = random_next(&random) % object.len;
+        uint8_t flip = (uint8_t)(1 + random_next(&random) % 255);
+        bool sums = at / 8 != OBJECT_HEAD_BYTES / 8 - 1 && i % 2 != 0;
+        uint8_t sum[8];
+        memcpy(sum, object.data + OBJECT_HEAD_BYTES - 8, sizeof sum);
+        object.data[at] = (char)((uint8_t)object.data[at] ^ flip);
+        if (sums) {
+            sum_again(&object);
+        }
+        buf_clear(&again);
+        err = (struct err){0};
+        int rc = object_open("a/segment", buf_slice(&object), &keys, &head, &again, &err);
+        assert_true(rc == ERR_CORRUPT || rc == ERR_VERSION || rc == ERR_KEY);
+        assert_non_null(strstr(err.text, "a/segment"));
+        assert_int_equal(again.len, 0);
+        object.data[at] = (char)((uint8_t)object.data[at] ^ flip);
+        memcpy(object.data + OBJECT_HEAD_BYTES - 8, sum, sizeof sum);
+    }
+    assert_int_equal(object_open("a/segment", buf_slice(&object), &keys, &head, &again, &err), 0);
+    assert_true(slice_eq(buf_slice(&again), buf_slice(&records)));
+    buf_free(&records);
+    buf_free(&object);
     buf_free(&again);
 }
 
@@ -550,6 +598,7 @@ int main(void)
 #ifdef WITH_OPENSSL
         cmocka_unit_test(test_a_known_answer),
         cmocka_unit_test(test_encrypted_objects),
+        cmocka_unit_test(test_encrypted_segments_at_random),
         cmocka_unit_test(test_which_key),
         cmocka_unit_test(test_files_of_keys),
 #endif
