@@ -1,5 +1,6 @@
 """Who is told of a new term: by the folder, whatever the configuration says by then, and after any start."""
 import contextlib
+import shutil
 import sqlite3
 import threading
 
@@ -10,7 +11,7 @@ from partition import CUT, OPEN
 from resp import RespError
 from test_reload import reload
 from test_replica import fields, level, make_follower, pair, say, status, until  # noqa: F401 (the fixture)
-from test_replica_three import at, three  # noqa: F401 (the fixture)
+from test_replica_three import agree, at, three  # noqa: F401 (the fixture)
 
 
 def is_fenced(server):
@@ -74,6 +75,55 @@ def test_what_a_node_had_taken_before_it_was_forced_once_more_is_spared(pair):  
     assert first.stop() == 0
     run("rejoin", at(second), "--data", first.data)
     assert say(second, "SEEN", "first", "item", "new") == [0, 1]
+
+
+@pytest.mark.parametrize("items", [["a", "n"], []])
+def test_what_was_spared_stays_when_a_third_node_sends_its_users(pair, make_server, folder, items):  # noqa: F811
+    """The second leads twice without having followed in between. What it acknowledged in its first term outlives the
+    forget that the first brings by its feed, a kill behind that, and the users of a third, which knew them before."""
+    first, second, wire = pair()
+    say(first, "PLAYED", "u", "a", "b")
+    say(first, "PLAYED", "v", "a")
+    level(first, second)
+    run("clone", wire.address, "--data", folder / "third-data")
+    third = make_server(clock=None)
+    assert third.stop() == 0
+    shutil.rmtree(third.data)
+    shutil.move(folder / "third-data", third.data)
+    wire.set(CUT)
+    run("promote", "--data", third.data, "--force")
+    third.start()
+    say(third, "FORGET", "v")
+    assert third.stop() == 0
+    run("promote", "--to", at(second), "--force")
+    say(second, "PLAYED", "u", "a", "n")
+    say(first, "FORGET", "u", *items)
+    say(first, "PLAYED", "u", "m")
+    say(first, "REPLICA", "MEET", 2, status(second)["node"], at(second))
+    is_fenced(first)
+    run("promote", "--to", at(first), "--force")
+    say(second, "REPLICA", "MEET", 3, status(first)["node"], at(first))
+    is_fenced(second)
+    run("promote", "--to", at(second), "--force")
+    wire.set(OPEN)
+    is_fenced(first)
+    assert first.stop() == 0
+    done = run("rejoin", at(second), "--data", first.data)
+    assert b"events, 0 users" in done.stdout, done
+    wanted = [1, 1, 1, len(items) > 0]
+    assert say(second, "SEEN", "u", "a", "n", "m", "b") == wanted
+    second.kill()
+    second.start()
+    done = run("rejoin", at(second), "--data", third.data, "--forgets", "leave", check=False)
+    assert done.returncode == 3 and b"not forgotten there: user v" in done.stdout, done
+    first.options["replica_of"] = at(second)
+    first.start()
+    level(second, first)
+    for server in (second, first):
+        assert say(server, "SEEN", "u", "a", "n", "m", "b") == wanted
+        say(server, "RING", "FLUSH")
+        assert say(server, "SEEN", "u", "a", "n", "m", "b") == wanted
+    agree(second, first)
 
 
 def test_a_replaced_folder_is_promoted_by_force_alone(pair):  # noqa: F811
