@@ -369,18 +369,16 @@ static int keep_for(struct store *store, uint64_t node, struct err *err)
 
 /* What is recorded here from now on is kept for the node that was followed last, whose feed is here as far as `at`
  * says; and where that begins, for both. at->node 0: it isn't known, and what an earlier promotion has written holds no
- * longer. One that was fenced, and is promoted once more without having followed any other since, has parted before:
- * what it recorded in its first term is no less its own. */
-static int part(struct store *store, const struct feed_cursor *at, struct err *err)
+ * longer. A fenced node has followed no other since it led: what it recorded in that term is no less its own, so where
+ * it parted then stays, and `at` doesn't matter. */
+static int part(struct store *store, const struct store_node *now, const struct feed_cursor *at, struct err *err)
 {
     struct change_parting before;
-    int rc = at->node != 0 ? keep_for(store, at->node, err) : 0;
-    if (rc < 0) {
+    bool stays = now->role == NODE_FENCED && change_parting(store, &before);
+    uint64_t other = stays ? before.node : at->node;
+    int rc = other != 0 ? keep_for(store, other, err) : 0;
+    if (rc < 0 || stays) {
         return rc;
-    }
-    if (at->node != 0 && change_parting(store, &before) && before.node == at->node && before.run == at->run &&
-        before.common_seq == at->seq) {
-        return 0;
     }
     const uint64_t values[PARTS] = {at->node, at->run, at->seq, store->feed->last(store)};
     struct store_position positions[PARTS];
@@ -529,7 +527,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
         if (r->follower != NULL) {
             follower_look(r->follower, &f); /* it may have applied more */
         }
-        rc = part(r->store, &(struct feed_cursor){f.node, f.run, f.applied}, err);
+        rc = part(r->store, &now, &(struct feed_cursor){f.node, f.run, f.applied}, err);
         if (rc < 0 && ch->force) { /* the old one can be cloned again */
             log_warn("nothing is kept for the old primary", "error=%s", log_quote_str(err->text));
             *err = (struct err){0};
@@ -605,7 +603,7 @@ int change_promote_folder(struct store *store, const char *of, bool force, struc
         rc = note_offline(store, now, of, err);
     }
     if (rc == 0) {
-        rc = part(store, &common, err);
+        rc = part(store, now, &common, err);
     }
     if (rc < 0) {
         return rc;

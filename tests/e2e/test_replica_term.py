@@ -57,7 +57,8 @@ def test_the_other_replica_is_told_after_a_start(three):  # noqa: F811
           lambda: (status(third), third.log()[-2000:], second.log()[-2000:]))
 
 
-def test_what_a_node_had_taken_before_it_was_forced_once_more_is_spared(pair):  # noqa: F811
+@pytest.mark.parametrize("how", ["served", "started again", "a folder"])
+def test_what_a_node_had_taken_before_it_was_forced_once_more_is_spared(pair, how):  # noqa: F811
     """Two lead apart and in turn, by force: a forget of the one ends nothing of the other's, of its first term either."""
     first, second, wire = pair()
     wire.set(CUT)
@@ -69,7 +70,14 @@ def test_what_a_node_had_taken_before_it_was_forced_once_more_is_spared(pair):  
     run("promote", "--to", at(first), "--force")
     say(second, "REPLICA", "MEET", 3, status(first)["node"], at(first))
     is_fenced(second)
-    run("promote", "--to", at(second), "--force")
+    if how != "served":
+        assert second.stop() == 0
+    if how == "a folder":
+        run("promote", "--data", second.data, "--force")
+    if how != "served":
+        second.start()
+    if how != "a folder":
+        run("promote", "--to", at(second), "--force")
     wire.set(OPEN)
     is_fenced(first)
     assert first.stop() == 0
