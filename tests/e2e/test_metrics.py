@@ -486,7 +486,8 @@ def test_dashboard_and_alerts_use_what_is_served(make_server, folder):
             found = used_metrics(target["expr"])
             assert found and found <= served, (panel["title"], found - served)
             used |= found
-    for part in ("replica", "feed", "front", "hedge", "pool", "grpc", "tls", "kafka", "mirror", "migration", "backup"):
+    for part in ("replica", "feed", "front", "hedge", "pool", "grpc", "tls", "kafka", "mirror", "migration", "backup",
+                 "archive", "policy"):
         assert any(name.startswith(f"unseen_{part}") for name in used), part
     for variable in dashboard["templating"]["list"]:
         assert used_metrics(variable["query"] if isinstance(variable["query"], str) else "") <= served
