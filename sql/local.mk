@@ -1,5 +1,5 @@
 # SQL stands in readable files and is compiled in.
-SQL_FILES = sql/history.sql sql/month.sql sql/slot.sql sql/staging.sql sql/staging_2.sql sql/staging_3.sql sql/statements.sql
+SQL_FILES = sql/history.sql sql/month.sql sql/slot.sql sql/staging.sql sql/staging_2.sql sql/staging_3.sql sql/staging_4.sql sql/statements.sql
 EXTRA_DIST += sql/embed.awk $(SQL_FILES)
 BUILT_SOURCES += gen/sql.h
 CLEANFILES += gen/sql.h

@@ -67,7 +67,7 @@ INSERT INTO forgotten (user, item, before, key, cut) VALUES (?1, ?2, ?3, ?4, ?5)
 -- :forgotten_index
 CREATE INDEX temp.forgotten_user ON forgotten (user, item);
 -- :staged_delete_forgotten
-DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND ((f.item IS NULL OR f.item = s.item) AND s.id < f.before OR s.kind = 2 AND (min(max(s.at, 0), 8796093022207) << 20 | (s.id & 1048575)) < f.cut));
+DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND ((f.item IS NULL OR f.item = iif(s.kind = 9, substr(s.item, 21), s.item)) AND s.id < f.before OR s.kind IN (2, 9) AND (min(max(s.at, 0), 8796093022207) << 20 | (s.id & 1048575)) < f.cut));
 
 -- :noted_all
 SELECT id, user, state FROM noted ORDER BY id;
@@ -361,8 +361,8 @@ FROM (SELECT printf('SELECT ''%.4s-%.2s'' AS month, users.user AS user, items, l
 SELECT 'CREATE VIEW staged AS
     -- Every play and delivery that is durable but not yet flushed, as it came.
 ' || coalesce(group_concat(arm, '
-UNION ALL '), 'SELECT 0 AS slot, 0 AS id, '''' AS time, '''' AS kind, '''' AS user, '''' AS item, 0 AS at WHERE false')
-FROM (SELECT printf('SELECT %d AS slot, id, datetime(at / 1000, ''unixepoch'') AS time, CASE kind WHEN 1 THEN ''play'' ELSE ''delivery'' END AS kind, user, item, at FROM %s', slot, tables) AS arm FROM (
+UNION ALL '), 'SELECT 0 AS slot, 0 AS id, '''' AS time, '''' AS kind, '''' AS user, '''' AS item, 0 AS at, 0 AS group_hash WHERE false')
+FROM (SELECT printf('SELECT %d AS slot, id, datetime(at / 1000, ''unixepoch'') AS time, CASE kind WHEN 1 THEN ''play'' ELSE ''delivery'' END AS kind, user, iif(kind = 9, substr(item, 21), item) AS item, at, iif(kind = 9, CAST(substr(item, 1, 20) AS INTEGER), NULL) AS group_hash FROM %s', slot, tables) AS arm FROM (
     SELECT slot, (SELECT iif(count(*) = 1, max(name), '(SELECT * FROM ' || group_concat(name, ' UNION ALL SELECT * FROM ') || ')') FROM (
         SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' AND CAST(substr(name, 8) AS INTEGER) = slot ORDER BY length(name), name)) AS tables
     FROM (SELECT DISTINCT CAST(substr(name, 8) AS INTEGER) AS slot FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY 1)));

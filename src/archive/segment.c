@@ -143,7 +143,7 @@ static int add_event(struct archive *a, struct packing *p, const struct feed_eve
     head->n++;
     head->first_ms = head->n == 1 ? e->recorded_ms : head->first_ms;
     head->last_ms = head->n == 1 || e->recorded_ms > head->last_ms ? e->recorded_ms : head->last_ms;
-    a->segment_bytes += feed_event_bytes(e->user, e->item);
+    a->segment_bytes += feed_event_bytes(e->user, e->item, e->group);
     if (e->kind == FEED_USER) {
         return add_user(a, e, head, err);
     }

@@ -328,7 +328,7 @@ static void note_sent(struct courier *c, const struct courier_batch *b)
 {
     struct feed_stretch stretch = {.from = b->from, .to = b->to, .n = (uint64_t)b->n};
     for (int i = 0; i < b->n; i++) {
-        stretch.bytes += feed_event_bytes(b->events[i].user, b->events[i].item);
+        stretch.bytes += feed_event_bytes(b->events[i].user, b->events[i].item, b->events[i].group);
     }
     if (b->to > b->from) {
         feed_sent_add(&c->sent, &stretch);

@@ -58,13 +58,18 @@ size_t front_play_write(uint64_t hash, int month, uint8_t out[FRONT_EVENT_MAX])
     return FRONT_EVENT_BYTES;
 }
 
-size_t front_sent_write(uint64_t hash, int64_t at_ms, struct slice item, uint8_t out[FRONT_EVENT_MAX])
+size_t front_sent_write(const struct store_item *item, int64_t at_ms, uint8_t out[FRONT_EVENT_MAX])
 {
-    out[0] = FRONT_SENT;
-    put_little(out + 1, hash, FRONT_HASH_BYTES);
+    const bool grouped = item->group != 0;
+    const size_t head = grouped ? FRONT_GROUPED_BYTES : FRONT_SENT_BYTES;
+    out[0] = grouped ? FRONT_GROUPED : FRONT_SENT;
+    put_little(out + 1, item->hash, FRONT_HASH_BYTES);
     put_little(out + 1 + FRONT_HASH_BYTES, (uint64_t)at_ms, 8);
-    memcpy(out + FRONT_SENT_BYTES, item.data, item.len);
-    return FRONT_SENT_BYTES + item.len;
+    if (grouped) {
+        put_little(out + FRONT_SENT_BYTES, item->group, 8);
+    }
+    memcpy(out + head, item->id.data, item->id.len);
+    return head + item->id.len;
 }
 
 static int add_word(struct buf *words, struct slice name, struct slice value, struct err *err)

@@ -31,7 +31,8 @@
  *   x: 8 bytes each, little endian: a hash
  *   a member of t: of a play 1, the hash, 8, and the month, 4, little endian. An item that is played again in the same
  *                  month has the same member. Of a delivery 9, the hash, 8, its time in unix ms, 8, and the item's id;
- *                  its seq is its sub. In layout 1: 2, the hash, the month, and the item's id
+ *                  its seq is its sub. Of one with a group 10, and the group's hash, 8, before the id. In layout 1: 2,
+ * the hash, the month, and the item's id
  *
  * Layout 1 is that of 0.1.0, whose d is a blob of version 1 as well. It is read, and becomes layout 2 with the next
  * writer that begins.
@@ -64,7 +65,9 @@ enum {
     FRONT_EVENT_BYTES = 1 + 8 + 4, /* of t: of a play, and in layout 1 of a delivery, whose item follows */
     FRONT_SENT = 9,                /* the kind of a delivery */
     FRONT_SENT_BYTES = 1 + 8 + 8,  /* which the item follows */
-    FRONT_EVENT_MAX = FRONT_SENT_BYTES + 255,
+    FRONT_GROUPED = 10,            /* the same of one with a group */
+    FRONT_GROUPED_BYTES = FRONT_SENT_BYTES + 8,
+    FRONT_EVENT_MAX = FRONT_GROUPED_BYTES + 255,
     FRONT_FIELD_TEXT = 16,              /* "m202611" */
     FRONT_VALUES_MAX = 3 * 1024 * 1024, /* bytes of all that a question reads; more is damage */
     FRONT_REPLY_MAX = 4 * 1024 * 1024,  /* the same with what RESP puts around each */
@@ -91,7 +94,7 @@ int front_meta_read(const struct reply *hash, struct front_meta *out, struct err
 
 /* A member of t. Returns its length. */
 size_t front_play_write(uint64_t hash, int month, uint8_t out[FRONT_EVENT_MAX]);
-size_t front_sent_write(uint64_t hash, int64_t at_ms, struct slice item, uint8_t out[FRONT_EVENT_MAX]);
+size_t front_sent_write(const struct store_item *item, int64_t at_ms, uint8_t out[FRONT_EVENT_MAX]);
 
 /* What FRONT_USER_MAX goes by. */
 size_t front_user_bytes(const struct user_snapshot *snapshot);

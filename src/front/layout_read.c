@@ -237,7 +237,18 @@ static enum store_kind kind_of(const struct reply *member)
 /* Of a delivery: where its item begins. */
 static size_t item_at(const struct reply *member)
 {
-    return (uint8_t)member->text.data[0] == FRONT_SENT ? FRONT_SENT_BYTES : FRONT_EVENT_BYTES;
+    const int kind = (uint8_t)member->text.data[0];
+    return kind == FRONT_GROUPED ? FRONT_GROUPED_BYTES : kind == FRONT_SENT ? FRONT_SENT_BYTES : FRONT_EVENT_BYTES;
+}
+
+static bool has_time(const struct reply *member)
+{
+    return item_at(member) != FRONT_EVENT_BYTES;
+}
+
+static uint64_t group_of(const struct reply *member)
+{
+    return (uint8_t)member->text.data[0] == FRONT_GROUPED ? get_little(member->text.data + FRONT_SENT_BYTES, 8) : 0;
 }
 
 static bool member_good(const struct reply *member)
@@ -248,8 +259,8 @@ static bool member_good(const struct reply *member)
     }
     const int kind = (uint8_t)member->text.data[0];
     const bool sent = len > item_at(member) && len - item_at(member) <= 255;
-    return kind == FRONT_SENT
-               ? sent
+    return has_time(member)
+               ? sent && (kind == FRONT_SENT || group_of(member) != 0)
                : month_good(get_little(member->text.data + 1 + FRONT_HASH_BYTES, 4)) &&
                      ((kind == STORE_PLAY && len == FRONT_EVENT_BYTES) || (kind == STORE_DELIVERY && sent));
 }
@@ -258,8 +269,7 @@ static bool member_good(const struct reply *member)
 static int64_t sent_ms(const struct reply *member)
 {
     const char *at = member->text.data + 1 + FRONT_HASH_BYTES;
-    return (uint8_t)member->text.data[0] == FRONT_SENT ? (int64_t)get_little(at, 8)
-                                                       : month_start_ms((int)get_little(at, 4));
+    return has_time(member) ? (int64_t)get_little(at, 8) : month_start_ms((int)get_little(at, 4));
 }
 
 static bool events_good(const struct reply *events)
@@ -387,7 +397,8 @@ static int read_all_deliveries(const struct front_user *u, uint64_t seed, size_t
             read_seq(u->events[2 * i + 1].text, &seq);
             out->list[out->n++] = (struct store_delivery){.stamp = delivered_stamp(sent_ms(member), seq),
                                                           .hash = get_little(member->text.data + 1, FRONT_HASH_BYTES),
-                                                          .item = slice_of(copy, item.len)};
+                                                          .item = slice_of(copy, item.len),
+                                                          .group = group_of(member)};
         }
     }
     delivered_unite(out, max);

@@ -103,7 +103,8 @@ static void add_event(struct front *f, struct batch *b, const struct feed_event 
     if (e->kind == FEED_PLAY) {
         len = front_play_write(hash_id(f->dedup->seed, e->item), month_of_ms(e->at_ms), member);
     } else if (e->kind == FEED_DELIVERY) {
-        len = front_sent_write(hash_id(f->dedup->seed, e->item), e->at_ms, e->item, member);
+        const struct store_item item = {e->item, hash_id(f->dedup->seed, e->item), e->group};
+        len = front_sent_write(&item, e->at_ms, member);
     }
     add_word(b, slice_str(kind_word(e->kind)));
     add_number(b, e->seq);

@@ -17,7 +17,8 @@ static int64_t unzigzag(uint64_t v)
 
 static bool has_item(enum feed_kind kind)
 {
-    return kind == FEED_PLAY || kind == FEED_DELIVERY || kind == FEED_UNSEE || kind == FEED_UNSEE_HASH;
+    return kind == FEED_PLAY || kind == FEED_DELIVERY || kind == FEED_UNSEE || kind == FEED_UNSEE_HASH ||
+           kind == FEED_GROUPED;
 }
 
 /* --- writing --- */
@@ -26,6 +27,8 @@ static bool has_item(enum feed_kind kind)
 int event_write(struct event_state *state, const struct feed_event *event, struct buf *out)
 {
     uint8_t head[FIXED_MAX], length[VARINT_MAX], item_len[VARINT_MAX];
+    const uint64_t group = htole64(event->group);
+    const size_t n_group = event->group != 0 ? sizeof group : 0;
     bool same = state->seq != 0 && slice_eq(state->user, event->user);
     struct slice user = same ? slice_of("", 0) : event->user;
     size_t n = varint_put(head, event->seq - state->seq);
@@ -33,12 +36,12 @@ int event_write(struct event_state *state, const struct feed_event *event, struc
     n += varint_put(head + n, zigzag((int64_t)((uint64_t)event->recorded_ms - (uint64_t)event->at_ms)));
     n += varint_put(head + n, user.len);
     size_t n_item = has_item(event->kind) ? varint_put(item_len, event->item.len) : 0;
-    size_t body = n + user.len + n_item + (n_item > 0 ? event->item.len : 0);
+    size_t body = n + user.len + n_item + (n_item > 0 ? event->item.len : 0) + n_group;
     size_t n_length = varint_put(length, body);
     if (buf_reserve(out, 1 + n_length + body) < 0) {
         return ERR_NOMEM;
     }
-    uint8_t kind = (uint8_t)event->kind;
+    uint8_t kind = (uint8_t)(n_group > 0 ? FEED_GROUPED : event->kind);
     buf_add(out, &kind, 1);
     buf_add(out, length, n_length);
     buf_add(out, head, n);
@@ -47,6 +50,7 @@ int event_write(struct event_state *state, const struct feed_event *event, struc
         buf_add(out, item_len, n_item);
         buf_add(out, event->item.data, event->item.len);
     }
+    buf_add(out, &group, n_group);
     *state = (struct event_state){event->seq, event->at_ms, event->user};
     return 0;
 }
@@ -79,6 +83,17 @@ static struct slice take_text(struct cursor *c)
     return text;
 }
 
+static uint64_t take_group(struct cursor *c)
+{
+    uint64_t group = 0;
+    c->bad = c->bad || (size_t)(c->end - c->at) < sizeof group;
+    if (!c->bad) {
+        memcpy(&group, c->at, sizeof group);
+        c->at += sizeof group;
+    }
+    return le64toh(group);
+}
+
 static int corrupt(size_t at, const char *what, struct err *err)
 {
     return err_set(err, ERR_CORRUPT, "events of a feed: at byte %zu: %s", at, what);
@@ -106,6 +121,7 @@ int event_read(struct event_state *state, struct slice bytes, size_t *at, struct
     int64_t recorded_ms = (int64_t)((uint64_t)at_ms + (uint64_t)unzigzag(take_number(&c)));
     struct slice user = take_text(&c);
     struct slice item = has_item(kind) ? take_text(&c) : slice_of("", 0);
+    const uint64_t group = kind == FEED_GROUPED ? take_group(&c) : 0;
     user = user.len == 0 ? state->user : user;
     if (c.bad || c.at != c.end) {
         return corrupt(*at, "its length is wrong", err);
@@ -120,7 +136,11 @@ int event_read(struct event_state *state, struct slice bytes, size_t *at, struct
     if (kind == FEED_UNSEE_HASH && item.len != FEED_HASH_BYTES) {
         return corrupt(*at, "a hash doesn't have 8 bytes", err);
     }
-    *out = (struct feed_event){state->seq + distance, (enum feed_kind)kind, user, item, at_ms, recorded_ms};
+    if (kind == FEED_GROUPED && group == 0) {
+        return corrupt(*at, "its group is none", err);
+    }
+    const enum feed_kind is = kind == FEED_GROUPED ? FEED_DELIVERY : (enum feed_kind)kind;
+    *out = (struct feed_event){state->seq + distance, is, user, item, at_ms, recorded_ms, group};
     *state = (struct event_state){out->seq, at_ms, user};
     *at = (size_t)(c.end - data);
     return 1;

@@ -2,7 +2,8 @@
  *
  * A run of events is the concatenation of: kind (a byte), the length of what follows (varint), then seq as its distance
  * to the event before, at_ms and how much later it was recorded (zigzag varints; at_ms as its distance, too), the user
- * and, of kinds that have one, the item, each with its length in front. An empty user is that of the event before.
+ * and, of kinds that have one, the item, each with its length in front. An empty user is that of the event before. A
+ * delivery with a group is of kind FEED_GROUPED, and the group's hash, 8 bytes, little endian, follows the item.
  * A reader that meets a kind that it doesn't know stops there.
  */
 #ifndef UNSEEN_REPLICA_EVENT_H

@@ -199,12 +199,14 @@ static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *
         /* Not reset in between: `state` looks at the user before. */
         got = f->r->store->feed->read(f->reader, m->name, fetch->to, f->events, READ_EVENTS, &f->arena, &fetch->err);
         for (int i = 0; i < got && (fits = goes_in(fetch, &state, &f->events[i])); i++) {
-            if (event_write(&state, &f->events[i], &fetch->events) < 0) {
+            struct feed_event event = f->events[i];
+            event.group = fetch->groups ? event.group : 0;
+            if (event_write(&state, &event, &fetch->events) < 0) {
                 return err_set(&fetch->err, ERR_NOMEM, "out of memory while events are packed");
             }
             fetch->n++;
             fetch->to = f->events[i].seq;
-            sent.bytes += feed_event_bytes(f->events[i].user, f->events[i].item);
+            sent.bytes += feed_event_bytes(f->events[i].user, f->events[i].item, f->events[i].group);
         }
         heartbeat_now(&f->task.heartbeat);
     }

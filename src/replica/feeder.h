@@ -33,6 +33,7 @@ struct feeder_fetch {
     uint64_t node, run; /* whose seqs these are: */
     uint64_t after;     /* it has read up to here, */
     uint64_t durable;   /* and has so much durable */
+    bool groups;        /* it knows groups of deliveries; else it is told none */
     size_t bytes_max;
     int64_t wait_ms, began_us;
     int64_t sent_ms; /* the replica's wall clock, as it asked */

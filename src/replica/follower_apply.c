@@ -151,8 +151,8 @@ static int next_event(struct apply *a, struct feed_event *e, struct err *err)
 static int add_event(struct apply *a, struct store_batch *to, const struct feed_event *e, struct err *err)
 {
     uint64_t seed = a->f->r->dedup->seed, hash = hash_id(seed, e->item);
-    int rc = store_batch_add(to, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED, hash_user_key(seed, e->user),
-                             e->user, &e->item, &hash, 1);
+    int rc = store_batch_add_groups(to, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED, hash_user_key(seed, e->user),
+                                    e->user, &e->item, &hash, &e->group, 1);
     return rc < 0 ? err_set(err, rc, "out of memory for what the primary has recorded") : 0;
 }
 

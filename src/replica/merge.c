@@ -134,8 +134,8 @@ static int hand_in(struct merge *m, struct err *err)
 static int add(struct merge *m, struct store_batch *to, const struct feed_event *e, int64_t at_ms, struct err *err)
 {
     uint64_t hash = hash_of(m, e);
-    int rc =
-        store_batch_add(to, (enum store_kind)e->kind, at_ms, STORE_STATED, key_of(m, e), e->user, &e->item, &hash, 1);
+    int rc = store_batch_add_groups(to, (enum store_kind)e->kind, at_ms, STORE_STATED, key_of(m, e), e->user, &e->item,
+                                    &hash, &e->group, 1);
     return rc < 0 ? no_memory(err) : 0;
 }
 
@@ -342,16 +342,17 @@ static int walk_on(struct merge *m, struct err *err)
 static int spare(struct merge *m, struct late *late, struct err *err)
 {
     struct store_event e;
-    struct slice item;
-    uint64_t hash, seq;
+    struct store_item item;
+    uint64_t seq;
     size_t at = 0;
     sort_forgotten(m);
     for (size_t i = 0; store_batch_next(&late->gathered, &at, &e); i++) {
         memcpy(&seq, late->seqs.data + i * sizeof seq, sizeof seq);
-        store_event_item(e.items, &item, &hash);
+        store_event_item(&e, e.items, &item);
         int64_t at_ms = e.at_ms > late->at_ms ? e.at_ms : late->at_ms + 1;
-        if (!ended_here(m, e.key, hash, seq, &at_ms) &&
-            store_batch_add(&late->spared, e.kind, at_ms, STORE_STATED, e.key, e.user, &item, &hash, 1) < 0) {
+        if (!ended_here(m, e.key, item.hash, seq, &at_ms) &&
+            store_batch_add_groups(&late->spared, e.kind, at_ms, STORE_STATED, e.key, e.user, &item.id, &item.hash,
+                                   &item.group, 1) < 0) {
             return no_memory(err);
         }
     }

@@ -32,7 +32,7 @@
 enum {
     REPLICA_PROTOCOL = 4,     /* of REPLICA HELLO and what follows it ... */
     REPLICA_PROTOCOL_MIN = 1, /* ... and the oldest that is understood: both sides take the lower of theirs. 3: pools */
-    REPLICA_TIMES = 4,        /* the first that knows times of deliveries; others are told of users without them */
+    REPLICA_TIMES = 4,        /* the first that knows times and groups of deliveries; others are told none */
     REPLICA_HEARTBEAT_MS = 250,
     REPLICA_TEXT = 320,
 };

@@ -285,6 +285,7 @@ static bool read_fetch(struct resp_client *s, const struct slice *args, struct f
         f->after = (uint64_t)after;
         f->durable = (uint64_t)durable;
         f->bytes_max = (size_t)bytes;
+        f->groups = s->replica_protocol >= REPLICA_TIMES;
         *their_term = (uint64_t)term;
     }
     return good;

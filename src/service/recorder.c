@@ -98,14 +98,13 @@ static void note_slow(const struct entry *e, const struct store_event *event, in
     const uint8_t *items = event->items;
     struct buf args = {0};
     for (size_t i = 0, more = true; more; i++) {
-        struct slice arg;
-        uint64_t hash;
+        struct store_item item;
         if (i < n_head) {
-            arg = head[i];
+            item.id = head[i];
         } else {
-            items = store_event_item(items, &arg, &hash);
+            items = store_event_item(event, items, &item);
         }
-        more = slowlog_add_arg(&args, i, total, arg);
+        more = slowlog_add_arg(&args, i, total, item.id);
     }
     slowlog_note(e->conn, us, &args);
 }

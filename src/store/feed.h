@@ -19,6 +19,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "store/grouped.h"
 #include "store/store.h"
 
 enum {
@@ -41,6 +42,8 @@ enum feed_kind {
                   * a node that this one follows, "feed:NODE:RUN", it says which of its events these are */
     FEED_UNSEE_HASH, /* FEED_UNSEE of which only the item's hash is known: `item` is that, see feed_item_hash() */
     FEED_POOL,       /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it again */
+    FEED_GROUPED = GROUPED_KIND, /* as it is stored and sent: a FEED_DELIVERY with a group. An event that was read is
+                                  * never of it */
     FEED_KINDS,
 };
 
@@ -50,6 +53,7 @@ struct feed_event {
     struct slice user, item; /* in the arena that was given; item: of plays, deliveries and what is un-seen */
     int64_t at_ms;           /* when it happened, as its writer said */
     int64_t recorded_ms;     /* wall time of its commit */
+    uint64_t group;          /* of a delivery: its hash; 0: none */
 };
 
 /* The item of a FEED_UNSEE_HASH: 8 bytes, little endian. */
@@ -62,9 +66,9 @@ static inline uint64_t feed_item_hash(struct slice item)
 }
 
 /* What an event counts for against a limit: about what it takes of the file. */
-static inline uint64_t feed_event_bytes(struct slice user, struct slice item)
+static inline uint64_t feed_event_bytes(struct slice user, struct slice item, uint64_t group)
 {
-    return 24 + user.len + item.len;
+    return 24 + user.len + item.len + (group != 0 ? GROUPED_TEXT : 0);
 }
 
 struct feed_consumer {

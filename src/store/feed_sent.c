@@ -46,7 +46,7 @@ static int count_events(struct store *store, struct store_reader *reader, const 
         got = store->feed->read(reader, consumer, cursor, list, COUNTED, &arena, err);
         for (int i = 0; i < got && list[i].seq <= done; i++) {
             *n += 1;
-            *bytes += feed_event_bytes(list[i].user, list[i].item);
+            *bytes += feed_event_bytes(list[i].user, list[i].item, list[i].group);
         }
         cursor = got > 0 ? list[got - 1].seq : done;
         heartbeat_now(heartbeat);

@@ -17,6 +17,8 @@ libunseen_a_SOURCES += \
 	src/store/feed.h \
 	src/store/feed_sent.c \
 	src/store/feed_sent.h \
+	src/store/grouped.c \
+	src/store/grouped.h \
 	src/store/copy.c \
 	src/store/copy.h \
 	src/store/node.c \

@@ -69,10 +69,17 @@ struct store_batch {
 enum store_time { STORE_STAMPED, STORE_STATED };
 
 /* Appends one command's event: n items of one user at one time. Hashes are hash_id() of each item with
- * the store's seed, key that of the user. Ids are 1..255 bytes (the caller has checked them).
- * Returns 0, or ERR_NOMEM with the batch as it was. */
-int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, enum store_time time, int64_t key,
-                    struct slice user, const struct slice *items, const uint64_t *hashes, size_t n);
+ * the store's seed, key that of the user. Ids are 1..255 bytes (the caller has checked them). groups: of deliveries,
+ * the hash of each one's group, or 0; NULL: none has one. Returns 0, or ERR_NOMEM with the batch as it was. */
+int store_batch_add_groups(struct store_batch *batch, enum store_kind kind, int64_t at_ms, enum store_time time,
+                           int64_t key, struct slice user, const struct slice *items, const uint64_t *hashes,
+                           const uint64_t *groups, size_t n);
+static inline int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, enum store_time time,
+                                  int64_t key, struct slice user, const struct slice *items, const uint64_t *hashes,
+                                  size_t n)
+{
+    return store_batch_add_groups(batch, kind, at_ms, time, key, user, items, hashes, NULL, n);
+}
 
 /* Walks a batch: *at begins at 0. Returns false at the end. items point into the batch. */
 struct store_event {
@@ -82,13 +89,20 @@ struct store_event {
     int64_t key;
     struct slice user;
     uint32_t n;           /* 0: all of it was dropped */
+    bool grouped;         /* some item has a group */
     const uint8_t *items; /* read with store_event_item */
+};
+struct store_item {
+    struct slice id;
+    uint64_t hash;
+    uint64_t group; /* of a delivery: its hash; 0: none */
 };
 bool store_batch_next(const struct store_batch *batch, size_t *at, struct store_event *out);
 /* Drops items, in place. An event of which none is left stays, since others count the events. Returns how many. */
 uint32_t store_batch_drop(struct store_batch *batch,
                           bool (*drops)(void *arg, const struct store_event *event, uint64_t hash), void *arg);
-const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
+/* The event's item at that place, which begins at event->items. Returns the next. */
+const uint8_t *store_event_item(const struct store_event *event, const uint8_t *at, struct store_item *out);
 
 /* FORGET user [item ...]: n_items == 0 forgets the user. items NULL, though there are some: no more is known of them
  * than their hashes. The caller keeps the memory behind the slices until done().

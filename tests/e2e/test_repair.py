@@ -104,7 +104,7 @@ def test_staged_rows_that_cannot_be_read(filled):
     assert filled.stop() == 0
     table = filled.sqlite("staging.db", "SELECT name FROM sqlite_schema WHERE name GLOB 'staged_[0-9]*' ORDER BY name")
     table = next(t for t in table.split("\n") if filled.sqlite("staging.db", f"SELECT count(*) FROM {t}") == "5")
-    spoil(filled, f"UPDATE {table} SET kind = 9 WHERE item = 'a'", file="staging.db")
+    spoil(filled, f"UPDATE {table} SET kind = 8 WHERE item = 'a'", file="staging.db")
     spoil(filled, f"UPDATE {table} SET user = '' WHERE item = 'b'", file="staging.db")
     spoil(filled, f"UPDATE {table} SET item = zeroblob(256) WHERE item = 'c'", file="staging.db")
     spoil(filled, f"UPDATE {table} SET at = 110175724800000 WHERE item = 'd'", file="staging.db")

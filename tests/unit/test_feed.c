@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
+#include "store/user/deliveries.h"
 #include "tests/lib/store_calls.h"
 
 enum { READ_MAX = 3000, LIMIT = 10000 };
@@ -108,7 +110,7 @@ static int read_all(struct store_fixture *f, const char *name)
     assert_true(n >= 0);
     for (int i = 0; i < n; i++) {
         assert_true(i == 0 || waiting[i].seq > waiting[i - 1].seq);
-        bytes += feed_event_bytes(waiting[i].user, waiting[i].item);
+        bytes += feed_event_bytes(waiting[i].user, waiting[i].item, waiting[i].group);
     }
     assert_int_equal(state_of(f, name).events, n);
     assert_int_equal(state_of(f, name).bytes, bytes);
@@ -120,7 +122,7 @@ static void do_some(struct store_fixture *f, const char *name, int n)
     uint64_t bytes = 0;
     assert_true(read_all(f, name) >= n);
     for (int i = 0; i < n; i++) {
-        bytes += feed_event_bytes(waiting[i].user, waiting[i].item);
+        bytes += feed_event_bytes(waiting[i].user, waiting[i].item, waiting[i].group);
     }
     f->store->feed->done(f->store, name, waiting[n - 1].seq, (uint64_t)n, bytes);
 }
@@ -212,7 +214,7 @@ static void test_a_later_one(void **state)
 static void test_lost(void **state)
 {
     struct store_fixture *f = *state;
-    limits[0] = 10 * feed_event_bytes(slice_str("u"), slice_str("an item"));
+    limits[0] = 10 * feed_event_bytes(slice_str("u"), slice_str("an item"), 0);
     play_some(f, "u", 10);
     do_some(f, "fast", 10);
     assert_int_equal(state_of(f, "slow").place, FEED_BEHIND);
@@ -354,13 +356,13 @@ static void test_a_kind_of_a_later_version(void **state)
     char sql[160];
     snprintf(
         sql, sizeof sql,
-        "UPDATE feed SET kind = 9 WHERE seq = %d; UPDATE meta SET value = 'unseen 7.8.9' WHERE name = 'feed_needs'",
+        "UPDATE feed SET kind = 99 WHERE seq = %d; UPDATE meta SET value = 'unseen 7.8.9' WHERE name = 'feed_needs'",
         (int)second);
     damage(f, "staging", sql);
     open_both(f);
     assert_int_equal(f->store->feed->read(f->reader, "fast", 0, waiting, READ_MAX, &arena, &err), 1);
     assert_int_equal(f->store->feed->read(f->reader, "fast", second - 1, waiting, READ_MAX, &arena, &err), ERR_VERSION);
-    assert_non_null(strstr(err.text, "is of kind 9, which unseen "));
+    assert_non_null(strstr(err.text, "is of kind 99, which unseen "));
     assert_non_null(strstr(err.text, "use unseen 7.8.9, or a later one"));
     assert_int_equal(state_of(f, "fast").events, 3);
 }
@@ -377,6 +379,48 @@ static void test_views(void **state)
     assert_int_equal(ask(f, "staging", "SELECT count(*) FROM mirror_queue WHERE kind = 'play' AND user = 'u'"), 1);
     assert_int_equal(ask(f, "staging", "SELECT events FROM feed_lag WHERE name = 'slow' AND state = 'behind'"), 2);
     assert_int_equal(ask(f, "staging", "SELECT count(*) FROM feed_lag WHERE name = 'fast' AND state = 'in step'"), 1);
+}
+
+/* A delivery keeps its group in the feed and in its slot, over a crash too, and people see it apart from the item. */
+static void test_groups(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    struct store_view view;
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    const struct slice items[] = {slice_str("a"), slice_of("\xff+1", 3), slice_str("none")};
+    const uint64_t hashes[] = {hash_id(SEED, items[0]), hash_id(SEED, items[1]), hash_id(SEED, items[2])};
+    const uint64_t groups[] = {UINT64_MAX, 7, 0};
+    listen(f, "mirror");
+    assert_int_equal(store_batch_add_groups(&batch, STORE_DELIVERY, clock_wall_ms(), STORE_STAMPED, key_of("u"),
+                                            slice_str("u"), items, hashes, groups, 3),
+                     0);
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0);
+    buf_free(&batch.bytes);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(read_all(f, "fast"), 3);
+        assert_int_equal(load(f, f->reader, "u", &view, &err), 0);
+        assert_int_equal(view.n_deliveries, 3);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(waiting[i].kind, FEED_DELIVERY);
+            assert_true(slice_eq(waiting[i].item, items[i]) && waiting[i].group == groups[i]);
+            assert_true(delivered_group(view.deliveries, view.n_deliveries, hashes[i]) == groups[i]);
+        }
+        assert_int_equal(ask(f, "staging", "SELECT count(*) FROM mirror_queue WHERE kind = 'delivery' AND item = 'a'"),
+                         1);
+        assert_int_equal(ask(f, "staging", "SELECT group_hash FROM staged WHERE item = 'a' AND kind = 'delivery'"), -1);
+        assert_int_equal(ask(f, "staging", "SELECT group_hash FROM staged WHERE item = x'ff2b31'"), 7);
+        assert_int_equal(ask(f, "staging", "SELECT group_hash IS NULL FROM staged WHERE item = 'none'"), 1);
+        kill_store(f);
+        open_both(f);
+    }
+    close_store(f);
+    damage(f, "staging", "UPDATE feed SET item = 'a' WHERE kind = 9");
+    open_both(f);
+    assert_int_equal(f->store->feed->read(f->reader, "fast", 0, waiting, READ_MAX, &arena, &err), ERR_CORRUPT);
 }
 
 static void test_too_many(void **state)
@@ -574,6 +618,7 @@ int main(int argc, char **argv)
         TEST(test_lag),
         TEST(test_a_kind_of_a_later_version),
         TEST(test_views),
+        TEST(test_groups),
         TEST(test_too_many),
         TEST(test_marks),
         TEST(test_no_id_is_given_twice),

@@ -185,7 +185,7 @@ static struct answer answer_begin(void)
 
 static void put(struct answer *a, uint64_t seq, enum feed_kind kind, const char *user, const char *item)
 {
-    const struct feed_event event = {seq, kind, slice_str(user), slice_str(item), clock_wall_ms(), clock_wall_ms()};
+    const struct feed_event event = {seq, kind, slice_str(user), slice_str(item), clock_wall_ms(), clock_wall_ms(), 0};
     assert_int_equal(event_write(&a->state, &event, &a->events), 0);
     a->n++;
     a->to = a->last = seq;
@@ -779,9 +779,13 @@ static void an_item_by_its_hash(void **state)
     struct fixture *x = *state;
     struct answer a = answer_begin();
     uint64_t hash = htole64(hash_id(x->says.seed, slice_str("one")));
-    struct feed_event event = {CURSOR + 3,       FEED_UNSEE_HASH,
-                               slice_str("ann"), slice_of((const char *)&hash, sizeof hash),
-                               clock_wall_ms(),  clock_wall_ms()};
+    struct feed_event event = {CURSOR + 3,
+                               FEED_UNSEE_HASH,
+                               slice_str("ann"),
+                               slice_of((const char *)&hash, sizeof hash),
+                               clock_wall_ms(),
+                               clock_wall_ms(),
+                               0};
     begin(x);
     put(&a, CURSOR + 1, FEED_PLAY, "ann", "one");
     put(&a, CURSOR + 2, FEED_PLAY, "ann", "two");

@@ -80,6 +80,13 @@ static struct slice printed(const char *format, uint64_t n)
 
 /* --- a user, by the model --- */
 
+/* Some have one. */
+static uint64_t group_of(struct slice item)
+{
+    const uint64_t hash = hash_id(SEED, item);
+    return hash % 3 == 0 ? hash % 100 + 1 : 0;
+}
+
 struct model {
     struct user_snapshot snapshot;
     struct snapshot_month months[4];
@@ -149,7 +156,8 @@ static void fill_lists(struct model *m, uint64_t *random)
         m->deliveries[i] =
             (struct store_delivery){.stamp = delivered_stamp(1 + (int64_t)random_below(random, REVISION), 0),
                                     .hash = hash_id(SEED, item),
-                                    .item = item};
+                                    .item = item,
+                                    .group = group_of(item)};
     }
     struct delivered united = {.list = m->deliveries, .n = m->n_deliveries};
     delivered_unite(&united, 100);
@@ -165,7 +173,8 @@ static void add_event(struct model *m, enum store_kind kind, struct slice item, 
 {
     uint8_t bytes[FRONT_EVENT_MAX];
     size_t len = kind == STORE_PLAY ? front_play_write(hash_id(SEED, item), month, bytes)
-                                    : front_sent_write(hash_id(SEED, item), month_start_ms(month) + 7, item, bytes);
+                                    : front_sent_write(&(struct store_item){item, hash_id(SEED, item), group_of(item)},
+                                                       month_start_ms(month) + 7, bytes);
     const char *copy = arena_copy(&arena, bytes, len);
     assert_non_null(copy);
     m->events[2 * m->n_events] = text_of(slice_of(copy, len));
@@ -292,12 +301,15 @@ static void check_deliveries(const struct model *m, const struct store_view *v, 
     memcpy(all, m->deliveries, n * sizeof *all);
     for (size_t i = 0; i < m->n_events; i++) {
         struct slice member = m->events[2 * i].text;
-        if (member.data[0] == FRONT_SENT) {
-            struct slice item = slice_of(member.data + FRONT_SENT_BYTES, member.len - FRONT_SENT_BYTES);
+        if (member.data[0] == FRONT_SENT || member.data[0] == FRONT_GROUPED) {
+            const size_t head = member.data[0] == FRONT_GROUPED ? FRONT_GROUPED_BYTES : FRONT_SENT_BYTES;
+            struct slice item = slice_of(member.data + head, member.len - head);
             int64_t at_ms = 0;
             memcpy(&at_ms, member.data + 9, 8);
-            all[n++] = (struct store_delivery){
-                .stamp = delivered_stamp(at_ms, SEQ + i), .hash = hash_id(SEED, item), .item = item};
+            all[n++] = (struct store_delivery){.stamp = delivered_stamp(at_ms, SEQ + i),
+                                               .hash = hash_id(SEED, item),
+                                               .item = item,
+                                               .group = group_of(item)};
         }
     }
     struct delivered united = {.list = all, .n = n};
@@ -306,6 +318,7 @@ static void check_deliveries(const struct model *m, const struct store_view *v, 
     assert_int_equal(v->n_deliveries, n);
     for (size_t i = 0; i < n; i++) {
         assert_true(v->deliveries[i].hash == all[i].hash && slice_eq(v->deliveries[i].item, all[i].item));
+        assert_int_equal(v->deliveries[i].group, all[i].group);
         assert_true(i == 0 || v->deliveries[i].stamp <= v->deliveries[i - 1].stamp);
     }
 }
@@ -467,8 +480,14 @@ static void test_event_bytes(void **state)
                                    0x66, 0x55, 0x44, 3, 0, 0, 'i', 't', 'e', 'm'};
     assert_int_equal(front_play_write(0x0102030405060708, 0x5ef2, out), sizeof play);
     assert_memory_equal(out, play, sizeof play);
-    assert_int_equal(front_sent_write(0x0102030405060708, 0x34455667788, slice_str("item"), out), sizeof sent);
+    struct store_item item = {slice_str("item"), 0x0102030405060708, 0};
+    assert_int_equal(front_sent_write(&item, 0x34455667788, out), sizeof sent);
     assert_memory_equal(out, sent, sizeof sent);
+    static const uint8_t grouped[] = {10, 8, 7, 6, 5, 4, 3, 2, 1, 0x88, 0x77, 0x66, 0x55, 0x44, 3,
+                                      0,  0, 9, 0, 0, 0, 0, 0, 0, 0,    'i',  't',  'e',  'm'};
+    item.group = 9;
+    assert_int_equal(front_sent_write(&item, 0x34455667788, out), sizeof grouped);
+    assert_memory_equal(out, grouped, sizeof grouped);
 }
 
 #define SOUND_META                                                                                                     \

@@ -168,7 +168,7 @@ static int empty_mirror(struct round *r)
     int n = r->f->store->feed->read(r->f->reader, "mirror", 0, out, 500, &arena, &r->err);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += feed_event_bytes(out[i].user, out[i].item);
+        bytes += feed_event_bytes(out[i].user, out[i].item, out[i].group);
     }
     if (n > 0 && r->number == 1) { /* once: what was not deleted is read again */
         r->f->store->feed->done(r->f->store, "mirror", out[n - 1].seq, (uint64_t)n, bytes);

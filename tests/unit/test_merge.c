@@ -90,7 +90,7 @@ static int teardown(void **state)
 static void put(struct fixture *x, enum feed_kind kind, int64_t at, const char *user, const char *item)
 {
     uint64_t hash = kind == FEED_UNSEE_HASH ? hash_id(SEED, slice_str(item)) : 0;
-    struct feed_event e = {++x->seq, kind, slice_str(user), slice_str(item), at, at};
+    struct feed_event e = {++x->seq, kind, slice_str(user), slice_str(item), at, at, 0};
     if (kind == FEED_UNSEE_HASH) {
         e.item = slice_of((const char *)&hash, sizeof hash);
     }

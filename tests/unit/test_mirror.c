@@ -105,7 +105,7 @@ static void expect(struct store_fixture *f, const char *want)
         assert_true(m->at_ms == START && m->recorded_ms == START);
         buf_addf(&got, "%s%s %.*s%s%.*s", i > 0 ? ", " : "", kinds[m->kind], (int)m->user.len, m->user.data,
                  m->item.len > 0 ? " " : "", (int)m->item.len, m->item.data);
-        bytes += feed_event_bytes(m->user, m->item);
+        bytes += feed_event_bytes(m->user, m->item, 0);
     }
     buf_add(&got, "", 1);
     assert_string_equal(got.data, want);
@@ -122,7 +122,7 @@ static void repeat(struct store_fixture *f, int n)
     assert_int_equal(f->store->feed->read(f->reader, "mirror", 0, waiting, n, &arena, &err), n);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += feed_event_bytes(waiting[i].user, waiting[i].item);
+        bytes += feed_event_bytes(waiting[i].user, waiting[i].item, waiting[i].group);
     }
     f->store->feed->done(f->store, "mirror", waiting[n - 1].seq, (uint64_t)n, bytes);
 }
@@ -265,7 +265,7 @@ static void test_committed_without_room_in_memory(void **state)
     assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), n + 1);
     uint64_t bytes = 0;
     for (int i = 0; i <= n; i++) {
-        bytes += feed_event_bytes(waiting[i].user, waiting[i].item);
+        bytes += feed_event_bytes(waiting[i].user, waiting[i].item, waiting[i].group);
     }
     assert_int_equal(state_of(f).events, n + 1);
     assert_int_equal(state_of(f).bytes, bytes);

@@ -113,7 +113,7 @@ static void an_enlisted_one_misses_nothing(void **state)
     play(f, "ann", "two"); /* nobody has called listen() */
     assert_int_equal(enlist(f), cursor);
     assert_int_equal(read_some(f, cursor, e), 2);
-    uint64_t first = e[0].seq, bytes = feed_event_bytes(e[0].user, e[0].item);
+    uint64_t first = e[0].seq, bytes = feed_event_bytes(e[0].user, e[0].item, e[0].group);
     f->store->feed->done(f->store, replica, first, 1, bytes);
     assert_int_equal(read_some(f, first, e), 1);
     assert_int_equal(read_some(f, cursor, e), 2); /* it may go back */

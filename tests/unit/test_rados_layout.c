@@ -120,17 +120,25 @@ static void values(void **state)
 {
     (void)state;
     char bytes[LAYOUT_DELIVERY_VALUE];
-    int month = 0;
     int64_t ms = 0;
-    struct slice item;
-    size_t len = layout_delivery_write(month_make(2026, 11), slice_str("film"), bytes);
+    struct layout_delivery d, film = {0, month_make(2026, 11), slice_str("film")};
+    size_t len = layout_delivery_write(&film, bytes);
     assert_int_equal(len, 10);
     assert_memory_equal(bytes, "202611film", 10);
-    assert_int_equal(layout_delivery_read(slice_of(bytes, len), &month, &item), 0);
-    assert_int_equal(month, month_make(2026, 11));
-    assert_true(slice_eq(item, slice_str("film")));
-    assert_int_equal(layout_delivery_read(slice_of(bytes, 6), &month, &item), ERR_CORRUPT);
-    assert_int_equal(layout_delivery_read(slice_str("20261xfilm"), &month, &item), ERR_CORRUPT);
+    assert_int_equal(layout_delivery_read(slice_of(bytes, len), &d), 0);
+    assert_true(d.month == film.month && slice_eq(d.item, film.item) && d.group == 0);
+    assert_int_equal(layout_delivery_read(slice_of(bytes, 6), &d), ERR_CORRUPT);
+    assert_int_equal(layout_delivery_read(slice_str("20261xfilm"), &d), ERR_CORRUPT);
+    film.group = 0xab;
+    len = layout_delivery_write(&film, bytes);
+    assert_true(slice_eq(slice_of(bytes, len), slice_str("g00000000000000ab202611film")));
+    assert_int_equal(layout_delivery_read(slice_of(bytes, len), &d), 0);
+    assert_true(d.month == film.month && slice_eq(d.item, film.item) && d.group == 0xab);
+    static const char *const wrong[] = {"g", "g00000000000000ab", "g00000000000000ab202611",
+                                        "g000000000000000x202611film", "g0000000000000000202611film"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(layout_delivery_read(slice_str(wrong[i]), &d), ERR_CORRUPT);
+    }
     assert_int_equal(layout_ms(slice_str("00000000000000ff"), &ms), 0);
     assert_int_equal(ms, 255);
     assert_int_equal(layout_ms(slice_str("ffffffffffffffff"), &ms), ERR_CORRUPT);

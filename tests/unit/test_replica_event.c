@@ -29,6 +29,7 @@ static struct feed_event some_event(uint64_t *random, int i, uint64_t seq)
     event.item = item ? slice_of(texts[i][1], item_len) : slice_of("", 0);
     event.at_ms = (int64_t)random_next(random) >> (random_next(random) % 64);
     event.recorded_ms = event.at_ms + (int64_t)(random_next(random) % 1000) - 500;
+    event.group = event.kind == FEED_DELIVERY && i % 3 == 0 ? random_next(random) | 1 : 0;
     return event;
 }
 
@@ -51,6 +52,7 @@ static void assert_same(const struct feed_event *a, const struct feed_event *b)
     assert_int_equal(a->recorded_ms, b->recorded_ms);
     assert_true(slice_eq(a->user, b->user));
     assert_true(slice_eq(a->item, b->item));
+    assert_int_equal(a->group, b->group);
 }
 
 static void there_and_back(void **arg)
@@ -123,6 +125,9 @@ static void refused(void **arg)
     assert_int_equal(read_bytes("\x01\x07\x00\x00\x00\x01u\x01i", 9), ERR_CORRUPT); /* a seq that doesn't rise */
     assert_int_equal(read_bytes("\x01\x06\x01\x00\x00\x01u\x00", 8), ERR_CORRUPT);  /* no item */
     assert_int_equal(read_bytes("\x07\x07\x01\x00\x00\x01u\x01i", 9), ERR_CORRUPT); /* no hash */
+    assert_int_equal(read_bytes("\x09\x0f\x01\x00\x00\x01u\x01i\x00\x00\x00\x00\x00\x00\x00\x07", 17), 0);
+    assert_int_equal(read_bytes("\x09\x0e\x01\x00\x00\x01u\x01i\x00\x00\x00\x00\x00\x00\x07", 16), ERR_CORRUPT);
+    assert_int_equal(read_bytes("\x09\x0f\x01\x00\x00\x01u\x01i\x00\x00\x00\x00\x00\x00\x00\x00", 17), ERR_CORRUPT);
     assert_int_equal(read_bytes("\x00\x00", 2), ERR_VERSION);
     assert_int_equal(read_bytes("\x63\x03new", 5), ERR_VERSION);
     assert_int_equal(read_bytes("\x03\x04\x01\x00\x00\x00", 6), ERR_CORRUPT); /* no user, and none before */

@@ -129,7 +129,7 @@ static void test_tables_say_what_they_are(void **state)
     expect(f, "history", silent, "");
     expect(f, "staging", silent, "");
     expect(f, "history", "SELECT value FROM meta WHERE name = 'schema'", "1\n");
-    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "3\n");
+    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "4\n");
 }
 
 static void need_refused(struct fixture *f, const char *file, const char *words)
@@ -148,8 +148,8 @@ static void test_other_builds(void **state)
 {
     struct fixture *f = *state;
     static const char *const files[] = {"history", "staging"};
-    static const char *const newer[] = {"newer than this program's 1", "newer than this program's 3"};
-    static const int versions[] = {1, 3};
+    static const char *const newer[] = {"newer than this program's 1", "newer than this program's 4"};
+    static const int versions[] = {1, 4};
     start(&f->world);
     world_stop(&f->world);
     for (int i = 0; i < 2; i++) {
@@ -290,11 +290,42 @@ static void test_staging_of_version_1(void **state)
     world_crash(w);
     make_version_1(f);
     start(w);
-    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "3\n");
+    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "4\n");
     expect(f, "staging", "SELECT kind, user, item FROM staged ORDER BY id", "play|u1|a\nplay|u2|b\n");
     flush_world(w);
     expect(f, "staging", "SELECT count(*) FROM staged", "0\n");
     expect(f, "history", "SELECT user, items FROM plays ORDER BY 1", "u1|1\nu2|1\n");
+    world_stop(w);
+    assert_int_equal(problems(w), 0);
+}
+
+/* One of version 3, which knows no groups; the view over what waits for the mirror was another. */
+static void test_staging_of_version_3(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    char sql[768];
+    uint64_t chain[2] = {0};
+    const char *const steps_of_3[] = {sql_file_staging, sql_file_staging_2, sql_file_staging_3};
+    for (int i = 0; i < 3; i++) {
+        chain[1] = hash_checksum(steps_of_3[i], strlen(steps_of_3[i]));
+        chain[0] = hash_checksum(chain, sizeof chain);
+    }
+    start(w);
+    play(w, "u1", "a", SEPTEMBER_22);
+    world_crash(w);
+    snprintf(sql, sizeof sql,
+             "UPDATE meta SET value = 3 WHERE name = 'schema';"
+             "UPDATE meta SET value = 'unseen 0.1.0' WHERE name = 'feed_needs';"
+             "UPDATE meta SET value = %" PRId64 " WHERE name = 'schema_hash';"
+             "DROP VIEW staged; CREATE VIEW staged AS SELECT 0 AS slot, id, user FROM staged_0;"
+             "DROP VIEW mirror_queue; CREATE VIEW mirror_queue AS SELECT seq AS id, kind FROM feed",
+             (int64_t)chain[0]);
+    exec(f, "staging", sql);
+    start(w);
+    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "4\n");
+    expect(f, "staging", "SELECT kind, user, item, group_hash IS NULL FROM staged", "play|u1|a|1\n");
+    expect(f, "staging", "SELECT count(item) FROM mirror_queue", "0\n");
     world_stop(w);
     assert_int_equal(problems(w), 0);
 }
@@ -431,6 +462,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
         cmocka_unit_test_setup_teardown(test_upgrade_interrupted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_staging_of_version_1, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_staging_of_version_3, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_of_a_new_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plan, setup, teardown),

@@ -388,7 +388,7 @@ static void test_damaged_rows(void **state)
         char sql[512];
         snprintf(
             sql, sizeof sql,
-            "UPDATE staged_%d SET kind = 9 WHERE item = 'i%d'; UPDATE staged_%d_1 SET user = '' WHERE item = 'i%d';"
+            "UPDATE staged_%d SET kind = 8 WHERE item = 'i%d'; UPDATE staged_%d_1 SET user = '' WHERE item = 'i%d';"
             "UPDATE staged_%d_3 SET item = '' WHERE item = 'i%d';"
             "UPDATE staged_%d_2 SET id = 4611686018427387904 WHERE item = 'i%d'",
             slot, from + 1, slot, from + ROWS + 1, slot, from + 3 * ROWS + 1, slot, from + 2 * ROWS + 1);

@@ -46,12 +46,20 @@ static int64_t at_of(int month, uint64_t id)
     return month_start_ms(month) + (int64_t)(id % 100000);
 }
 
+/* Some items have one. */
+static uint64_t group_of(uint64_t hash)
+{
+    return hash % 3 == 1 ? ~hash : 0;
+}
+
 static void add_delivery(struct staged *s, int64_t key, const char *user, const char *item, uint64_t hash, int month,
                          uint64_t id)
 {
     struct staged_user *handle = staged_user(s, key, slice_str(user));
     assert_non_null(handle);
-    assert_int_equal(staged_add_delivery(s, handle, slice_str(item), hash, at_of(month, id), id), 0);
+    assert_int_equal(staged_add_delivery(s, handle, &(struct store_item){slice_str(item), hash, group_of(hash)},
+                                         at_of(month, id), id),
+                     0);
 }
 
 /* --- one thing at a time --- */
@@ -173,6 +181,7 @@ static size_t check_last(const struct staged *s, const struct staged *newer, siz
     for (size_t i = 0; i < all.deliveries.n; i++) {
         assert_int_equal(last.deliveries.list[i].stamp, all.deliveries.list[i].stamp);
         assert_true(slice_eq(last.deliveries.list[i].item, all.deliveries.list[i].item));
+        assert_int_equal(last.deliveries.list[i].group, all.deliveries.list[i].group);
     }
     staged_out_free(&all);
     staged_out_free(&last);
@@ -229,7 +238,10 @@ static void test_items_of_all_lengths(void **state)
         lengths[id] = id < 4 ? (uint8_t[]){1, 255, 1, 255}[id] : (uint8_t)(1 + random_next() % ITEM);
         const char *user = id % 2 == 0 ? "ann" : "bob";
         struct staged_user *entry = staged_user(s, 7, slice_str(user));
-        assert_int_equal(staged_add_delivery(s, entry, slice_of(bytes + id, lengths[id]), id, at_of(NOV, id), id), 0);
+        assert_int_equal(staged_add_delivery(s, entry,
+                                             &(struct store_item){slice_of(bytes + id, lengths[id]), id, group_of(id)},
+                                             at_of(NOV, id), id),
+                         0);
         dropped[id] = random_next() % 5 == 0;
         if (dropped[id]) {
             staged_drop_rows(s, 7, slice_str(user), &id, 1);
@@ -244,6 +256,7 @@ static void test_items_of_all_lengths(void **state)
             if (!dropped[i - 2]) {
                 const struct store_delivery *d = &out.deliveries.list[at++];
                 assert_true(at <= out.deliveries.n && delivered_sub(d->stamp) == (int64_t)(i - 2) && d->hash == i - 2);
+                assert_int_equal(d->group, group_of(d->hash));
                 assert_true(slice_eq(d->item, slice_of(bytes + i - 2, lengths[i - 2])));
             }
         }
@@ -281,9 +294,9 @@ static void test_ranges(void **state)
         assert_int_equal(staged_fits(s, table[i].id, table[i].month), fits);
         assert_int_equal(staged_add_play(s, user, i, table[i].month, table[i].id), table[i].expected);
         if (table[i].month >= 0 && table[i].month <= 65535) { /* as all are that a time is in */
-            assert_int_equal(
-                staged_add_delivery(s, user, slice_str("i"), i, month_start_ms(table[i].month), table[i].id),
-                table[i].expected);
+            assert_int_equal(staged_add_delivery(s, user, &(struct store_item){slice_str("i"), i, group_of(i)},
+                                                 month_start_ms(table[i].month), table[i].id),
+                             table[i].expected);
         }
         rows += fits ? 2 : 0;
         assert_int_equal(staged_rows(s), rows);
@@ -443,7 +456,7 @@ static void test_walk(void **state)
             assert_true(delivered_sub(walk.deliveries[0].stamp) == (int64_t)walk.plays[0].id + 2 &&
                         walk.deliveries[0].month == SEP);
             assert_true(delivered_sub(walk.deliveries[1].stamp) == (int64_t)walk.plays[0].id + 1 &&
-                        walk.deliveries[1].hash == i);
+                        walk.deliveries[1].hash == i && walk.deliveries[1].group == group_of(i));
             assert_true(slice_eq(walk.deliveries[1].item, slice_str(order[i].user)));
         }
         assert_int_equal(staged_walk_next(&walk), 0);
@@ -519,7 +532,7 @@ static void compare_user(const struct staged *s, int key, int name, int first_mo
             char item[8];
             snprintf(item, sizeof item, "i%u", (unsigned)rows[i].hash);
             assert_true(delivered_sub(d->stamp) == (int64_t)rows[i].id && d->hash == rows[i].hash &&
-                        slice_eq(d->item, slice_str(item)));
+                        slice_eq(d->item, slice_str(item)) && d->group == group_of(d->hash));
         } else if (rows[i].month >= first_month) {
             assert_true(plays < out->n_plays);
             assert_true(out->plays[plays].hash == rows[i].hash && out->plays[plays].month == rows[i].month);
@@ -580,8 +593,10 @@ static void test_against_oracle(void **state)
             char item[8];
             snprintf(item, sizeof item, "i%u", (unsigned)row.hash);
             assert_int_equal(
-                row.delivery ? staged_add_delivery(s, user, slice_str(item), row.hash, at_of(row.month, row.id), row.id)
-                             : staged_add_play(s, user, row.hash, row.month, row.id),
+                row.delivery
+                    ? staged_add_delivery(s, user, &(struct store_item){slice_str(item), row.hash, group_of(row.hash)},
+                                          at_of(row.month, row.id), row.id)
+                    : staged_add_play(s, user, row.hash, row.month, row.id),
                 0);
             rows[n_rows++] = row;
         } else if (what < 98) {
@@ -651,8 +666,10 @@ static int whole_life(size_t *rows_left)
         struct staged_user *user = staged_user(s, (int64_t)(i % 30), slice_str("u"));
         uint64_t before = staged_rows(s);
         rc = user == NULL ? ERR_NOMEM
-             : i % 7 == 0 ? staged_add_delivery(s, user, slice_of(item, sizeof item), i, at_of(NOV, i), i)
-                          : staged_add_play(s, user, i, NOV, i);
+             : i % 7 == 0
+                 ? staged_add_delivery(s, user, &(struct store_item){slice_of(item, sizeof item), i, group_of(i)},
+                                       at_of(NOV, i), i)
+                 : staged_add_play(s, user, i, NOV, i);
         if (rc != 0) {
             assert_int_equal(staged_rows(s), before);
             goto out;

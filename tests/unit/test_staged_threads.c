@@ -41,6 +41,12 @@ static uint64_t t_hash(uint32_t u, uint32_t i)
     return (uint64_t)u << 32 | i;
 }
 
+/* Some items have one. */
+static uint64_t group_of(uint64_t hash)
+{
+    return hash % 3 == 1 ? ~hash : 0;
+}
+
 static void *write_all(void *arg)
 {
     (void)arg;
@@ -52,7 +58,9 @@ static void *write_all(void *arg)
         struct slice user = t_name(u, name);
         struct staged_user *handle = staged_user(shared, t_key(u), user);
         uint32_t i = atomic_load(&added[u]);
-        int rc = i % 4 == 3 ? staged_add_delivery(shared, handle, user, t_hash(u, i), (int64_t)n + 1, id++)
+        int rc = i % 4 == 3 ? staged_add_delivery(shared, handle,
+                                                  &(struct store_item){user, t_hash(u, i), group_of(t_hash(u, i))},
+                                                  (int64_t)n + 1, id++)
                             : staged_add_play(shared, handle, t_hash(u, i), NOV, id++);
         if (handle == NULL || rc != 0) {
             abort();
@@ -132,7 +140,7 @@ static const char *ask_last(uint32_t u, struct staged_out *out)
     out->deliveries_max = 0;
     for (size_t k = 0; k < out->deliveries.n; k++) {
         const struct store_delivery *d = &out->deliveries.list[k];
-        if (d->hash >> 32 != u || !slice_eq(d->item, t_name(u, name))) {
+        if (d->hash >> 32 != u || !slice_eq(d->item, t_name(u, name)) || d->group != group_of(d->hash)) {
             return "a delivery of somebody else";
         }
         if ((uint32_t)d->hash % 5 == 0 && (uint32_t)d->hash < gone) {

@@ -405,6 +405,63 @@ static void deliveries_have_times(struct store_fixture *f)
     assert_int_equal(view_of(f, "u", INT_MIN).n_deliveries, 4);
 }
 
+/* An item of a group at a time; group 0: none. */
+static void send_of(struct store_fixture *f, int ago, const char *user, const char *item, uint64_t group)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    const struct slice ids[] = {slice_str(item), slice_str("beside")};
+    const uint64_t hashes[] = {hash_id(SEED, ids[0]), hash_id(SEED, ids[1])}, groups[] = {group, 0};
+    add(&batch, STORE_PLAY, START, "beside", "a");
+    assert_int_equal(store_batch_add_groups(&batch, STORE_DELIVERY, START - ago, STORE_STATED, key_of(user),
+                                            slice_str(user), ids, hashes, groups, 2),
+                     0);
+    assert_int_equal(store_batch_add_groups(&batch, STORE_DELIVERY, START - ago, STORE_STATED, key_of("other"),
+                                            slice_str("other"), ids, hashes, NULL, 1),
+                     0);
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0);
+    buf_free(&batch.bytes);
+}
+
+static uint64_t group_there(struct store_fixture *f, const char *user, const char *item)
+{
+    const struct store_view view = view_of(f, user, INT_MIN);
+    return delivered_group(view.deliveries, view.n_deliveries, hash_id(SEED, slice_str(item)));
+}
+
+/* A delivery keeps its group, whatever was moved when; an item's is that of its newest time that has one. */
+static void deliveries_have_groups(struct store_fixture *f)
+{
+    send_of(f, 300, "u", "a", UINT64_MAX);
+    send_of(f, 250, "u", "b", 7);
+    settle(f);
+    send_of(f, 200, "u", "a", 0);
+    for (int again = 0; again < 3; again++) {
+        const struct store_view view = view_of(f, "u", INT_MIN);
+        assert_int_equal(view.n_deliveries, 6);
+        for (size_t i = 0; i < view.n_deliveries; i++) {
+            const struct store_delivery *d = &view.deliveries[i];
+            const bool is_a = slice_eq(d->item, slice_str("a")), is_b = slice_eq(d->item, slice_str("b"));
+            assert_int_equal(d->group, is_a && delivered_ms(d->stamp) == START - 300 ? UINT64_MAX : is_b ? 7 : 0);
+        }
+        assert_true(group_there(f, "u", "a") == UINT64_MAX);
+        assert_int_equal(group_there(f, "u", "b"), 7);
+        assert_int_equal(group_there(f, "u", "beside"), 0);
+        assert_int_equal(group_there(f, "other", "a"), 0);
+        send_of(f, 300, "u", "a", UINT64_MAX); /* once more */
+        settle(f);
+    }
+    send_of(f, 100, "u", "a", 5);
+    assert_int_equal(group_there(f, "u", "a"), 5);
+    settle(f);
+    assert_int_equal(group_there(f, "u", "a"), 5);
+    assert_int_equal(forget(f, "u", "a"), 1);
+    assert_int_equal(group_there(f, "u", "a"), 0);
+    assert_int_equal(group_there(f, "u", "b"), 7);
+}
+
 static void a_replay_undoes_no_forget(struct store_fixture *f)
 {
     replay(f, STORE_PLAY, START - 5, "u", "a");
@@ -1474,6 +1531,7 @@ static const struct promise {
     PROMISE(no_load_waits),
     PROMISE(deliveries_newest_first),
     PROMISE(deliveries_have_times),
+    PROMISE(deliveries_have_groups),
     PROMISE(what_fell_off_stays_off),
     PROMISE(deliveries_of_any_history),
     PROMISE(a_user_is_forgotten),

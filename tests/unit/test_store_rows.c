@@ -143,7 +143,7 @@ static void test_set_aside(void **state)
 {
     struct store_fixture *f = *state;
     int slot = stage(f);
-    damage_row(f, slot, "kind = 9", "a");
+    damage_row(f, slot, "kind = 8", "a");
     damage_row(f, slot, "at = 110175724800000", "b");
     damage_row(f, slot, "user = ''", "c");
     damage_row(f, slot, "item = zeroblob(256)", "d");
@@ -166,7 +166,7 @@ static void test_set_aside(void **state)
     char sql[160];
     snprintf(sql, sizeof sql,
              "SELECT count(*) FROM set_aside WHERE slot = %d AND id = %" PRId64
-             " AND kind = 9 AND user = 'u' AND item = 'a'",
+             " AND kind = 8 AND user = 'u' AND item = 'a'",
              slot, FAR + 1);
     assert_int_equal(ask(f, "staging", sql), 1);
     expect_problem(f, "can't be read and was set aside on 2026-11-21");
@@ -195,7 +195,7 @@ static void test_set_aside_the_newest(void **state)
                         "SELECT t.value % s.value FROM meta t, meta s WHERE t.name = 'turn' AND s.name = 'slots'");
     assert_true(ask(f, "history", "SELECT value FROM meta WHERE name = 'high_water'") >
                 ask(f, "staging", "SELECT value FROM meta WHERE name = 'high_water'"));
-    damage_row(f, slot, "kind = 9", "f");
+    damage_row(f, slot, "kind = 8", "f");
     /* The row's loss is accepted, and ids go on behind the forget's. */
     assert_int_equal(sqlite_repair_folder(f->cfg.data, NAMELESS_KEEP, accepted, NULL, NULL, &err), 2);
     expect_problem(f, NULL);
@@ -211,7 +211,7 @@ static void test_set_aside_on_a_bad_disk(void **state)
     struct store_fixture *f = *state;
     struct err err = {0};
     int slot = stage(f);
-    damage_row(f, slot, "kind = 9", "a");
+    damage_row(f, slot, "kind = 8", "a");
     damage_row(f, slot, "id = 1", "b");
     char kept[] = "/tmp/unseen-test-kept.XXXXXX";
     static const char *const files[] = {"staging.db", "history.db", "staging.db-wal", "history.db-wal"};

@@ -198,8 +198,8 @@ static int add_play(struct replay *p, const struct feed_event *e, struct err *er
     struct restoring *r = p->r;
     uint64_t seed = r->dedup.seed, hash = hash_id(seed, e->item);
     r->plays++;
-    return store_batch_add(&r->batch, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED, hash_user_key(seed, e->user),
-                           e->user, &e->item, &hash, 1) < 0
+    return store_batch_add_groups(&r->batch, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED,
+                                  hash_user_key(seed, e->user), e->user, &e->item, &hash, &e->group, 1) < 0
                ? out_of_memory(err)
                : 0;
 }

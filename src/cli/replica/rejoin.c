@@ -21,6 +21,7 @@
 #include "replica/clone_mark.h"
 #include "replica/cursor.h"
 #include "replica/event.h"
+#include "replica/replica.h"
 #include "store/factory.h"
 #include "store/feed.h"
 #include "store/sqlite/db/folder.h"
@@ -111,7 +112,9 @@ int rejoin_send(struct rejoining *r, struct err *err)
 
 int rejoin_put(struct rejoining *r, const struct feed_event *event, struct err *err)
 {
-    if (event_write(&r->state, event, &r->events) < 0) {
+    struct feed_event told = *event;
+    told.group = r->to.protocol >= REPLICA_TIMES ? event->group : 0;
+    if (event_write(&r->state, &told, &r->events) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for events");
     }
     memcpy(r->last_user, event->user.data, event->user.len < sizeof r->last_user ? event->user.len : 0);

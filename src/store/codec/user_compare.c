@@ -234,13 +234,17 @@ static int read_deliveries(struct compare *c, const struct user_snapshot *p, str
                : delivered_unpack(&c->codec, p->deliveries.data, p->deliveries.len, c->seed, &c->arena, out, c->err);
 }
 
-/* Newest times alone, in place: which items, in which order. */
+/* Newest times alone, in place: which items, in which order, each with its group. */
 static void keep_newest(struct delivered *d)
 {
     size_t n = 0;
     for (size_t i = 0; i < d->n; i++) {
+        struct store_delivery *newest = &d->list[d->list[i].which];
         if (d->list[i].nth == 0) {
-            d->list[n++] = d->list[i];
+            *newest = d->list[i];
+            n++;
+        } else if (newest->group == 0) {
+            newest->group = d->list[i].group;
         }
     }
     d->n = n;
@@ -256,11 +260,11 @@ static size_t run_of(const struct delivered *d, size_t from)
     return n;
 }
 
-static bool has_item(const struct store_delivery *list, size_t n, struct slice item)
+static bool has_item(const struct store_delivery *list, size_t n, const struct store_delivery *one)
 {
     for (size_t i = 0; i < n; i++) {
-        if (slice_eq(list[i].item, item)) {
-            return true;
+        if (slice_eq(list[i].item, one->item)) {
+            return list[i].group == one->group;
         }
     }
     return false;
@@ -272,12 +276,12 @@ static bool same_ms(const struct delivered *a, const struct delivered *b, size_t
     *n = run_of(a, from);
     bool same = run_of(b, from) == *n && delivered_ms(a->list[from].stamp) == delivered_ms(b->list[from].stamp);
     for (size_t i = 0; i < *n && same; i++) {
-        same = has_item(&b->list[from], *n, a->list[from + i].item);
+        same = has_item(&b->list[from], *n, &a->list[from + i]);
     }
     return same;
 }
 
-/* One side may have been told no times: then its order counts. */
+/* One side may have been told no times, nor groups: then its order counts. */
 static int compare_deliveries(struct compare *c)
 {
     struct delivered a, b;
@@ -292,10 +296,16 @@ static int compare_deliveries(struct compare *c)
         snprintf(c->why, USER_COMPARE_TEXT, "%zu deliveries here, %zu there", a.n, b.n);
         return 0;
     }
+    const bool old = delivered_is_old(c->a->deliveries) || delivered_is_old(c->b->deliveries);
     for (size_t i = 0, n; i < a.n; i += n) {
         n = 1;
-        if (!slice_eq(a.list[i].item, b.list[i].item) && !same_ms(&a, &b, i, &n)) {
+        const bool same = slice_eq(a.list[i].item, b.list[i].item);
+        if (!same && !same_ms(&a, &b, i, &n)) {
             snprintf(c->why, USER_COMPARE_TEXT, "delivery %zu of %zu is another", i + 1, a.n);
+            return 0;
+        }
+        if (same && !old && a.list[i].group != b.list[i].group) {
+            snprintf(c->why, USER_COMPARE_TEXT, "delivery %zu of %zu is of another group", i + 1, a.n);
             return 0;
         }
     }

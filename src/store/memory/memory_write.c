@@ -20,15 +20,14 @@ static int copy_items(struct memory_store *s, const struct store_event *event, s
 {
     const uint8_t *at = event->items;
     for (uint32_t i = 0; i < event->n; i++) {
-        struct slice item;
-        uint64_t hash;
-        at = store_event_item(at, &item, &hash);
-        char *copy = memory_resize(s, NULL, 0, item.len, false);
+        struct store_item item;
+        at = store_event_item(event, at, &item);
+        char *copy = memory_resize(s, NULL, 0, item.id.len, false);
         if (copy == NULL) {
             return ERR_NOMEM;
         }
-        memcpy(copy, item.data, item.len);
-        copies->items[copies->n++] = slice_of(copy, item.len);
+        memcpy(copy, item.id.data, item.id.len);
+        copies->items[copies->n++] = slice_of(copy, item.id.len);
     }
     return 0;
 }
@@ -112,13 +111,13 @@ static void add_deliveries(struct memory_store *s, struct memory_user *u, const 
     all->n = 0;
     delivered_add(all, u->deliveries, u->n_deliveries);
     for (uint32_t i = 0; i < event->n; i++) {
-        struct slice item;
-        uint64_t hash;
-        next = store_event_item(next, &item, &hash);
-        delivered_add(
-            all,
-            &(struct store_delivery){.stamp = delivered_stamp(event->at_ms, s->subs++), .hash = hash, .item = items[i]},
-            1);
+        struct store_item item;
+        next = store_event_item(event, next, &item);
+        const struct store_delivery one = {.stamp = delivered_stamp(event->at_ms, s->subs++),
+                                           .hash = item.hash,
+                                           .item = items[i],
+                                           .group = item.group};
+        delivered_add(all, &one, 1);
     }
     delivered_unite(all, copies->most);
     for (size_t i = 0; i < u->n_deliveries; i++) {
@@ -126,12 +125,13 @@ static void add_deliveries(struct memory_store *s, struct memory_user *u, const 
     }
     next = event->items;
     for (uint32_t i = 0; i < event->n; i++) {
-        struct slice item;
-        uint64_t hash;
-        next = store_event_item(next, &item, &hash);
+        struct store_item item;
+        next = store_event_item(event, next, &item);
         drop_gone(s, all,
-                  &(struct store_delivery){
-                      .stamp = delivered_stamp(event->at_ms, first + i), .hash = hash, .item = items[i]});
+                  &(struct store_delivery){.stamp = delivered_stamp(event->at_ms, first + i),
+                                           .hash = item.hash,
+                                           .item = items[i],
+                                           .group = item.group});
     }
     s->stats.staged_rows += all->n - u->n_deliveries;
     memcpy(u->deliveries, all->list, all->n * sizeof *all->list);
@@ -144,10 +144,9 @@ static void add_plays(struct memory_store *s, struct memory_user *u, const struc
 {
     const uint8_t *next = event->items;
     for (uint32_t i = 0; i < event->n; i++) {
-        struct slice item;
-        uint64_t hash;
-        next = store_event_item(next, &item, &hash);
-        memory_add_play(s, u, hash, month);
+        struct store_item item;
+        next = store_event_item(event, next, &item);
+        memory_add_play(s, u, item.hash, month);
     }
 }
 

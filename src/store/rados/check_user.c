@@ -64,15 +64,14 @@ static void look_at_month(struct look *k, struct slice key, int month)
 
 static void look_at_delivery(struct look *k, struct slice key, const struct layout_key *parsed, struct slice value)
 {
-    struct slice item;
-    int month;
+    struct layout_delivery d;
     k->n_deliveries++;
-    if (layout_delivery_read(value, &month, &item) < 0) {
+    if (layout_delivery_read(value, &d) < 0) {
         say(k, key, "the value is no month and item");
         return;
     }
-    look_at_month(k, key, month);
-    if (hash_id(k->c->s->seed, item) != parsed->hash) {
+    look_at_month(k, key, d.month);
+    if (hash_id(k->c->s->seed, d.item) != parsed->hash) {
         say(k, key, "the hash is not the item's: of another seed, or damaged");
     }
 }

@@ -222,17 +222,16 @@ static int add_going(struct op *o, const struct layout_key *key)
 /* One that can't be read is for the check to name. */
 static int add_sent(struct op *o, const struct layout_key *key, struct slice value)
 {
-    int month;
-    struct slice item;
-    if (layout_delivery_read(value, &month, &item) < 0) {
+    struct layout_delivery d;
+    if (layout_delivery_read(value, &d) < 0) {
         return 0;
     }
     struct sent *sent = arena_alloc(&o->update.arena, sizeof *sent);
-    const char *copy = arena_copy(&o->update.arena, item.data, item.len);
+    const char *copy = arena_copy(&o->update.arena, d.item.data, d.item.len);
     if (sent == NULL || copy == NULL) {
         return update_nomem(&o->update);
     }
-    *sent = (struct sent){o->sent, {.stamp = key->stamp, .hash = key->hash, .item = slice_of(copy, item.len)}};
+    *sent = (struct sent){o->sent, {.stamp = key->stamp, .hash = key->hash, .item = slice_of(copy, d.item.len)}};
     o->sent = sent;
     o->n_sent++;
     return 0;

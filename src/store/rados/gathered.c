@@ -84,19 +84,18 @@ static int take_damage(struct gathered *g, int month)
 
 static int take_delivery(struct gathered *g, const struct layout_key *key, struct slice value)
 {
-    struct slice item;
-    int month;
-    if (layout_delivery_read(value, &month, &item) < 0) {
+    struct layout_delivery d;
+    if (layout_delivery_read(value, &d) < 0) {
         return take_damage(g, 0);
     }
-    const char *copy = arena_copy(g->arena, item.data, item.len);
+    const char *copy = arena_copy(g->arena, d.item.data, d.item.len);
     if (copy == NULL || !GROW(g, deliveries)) {
         return ERR_NOMEM;
     }
-    g->deliveries[g->n_deliveries++] =
-        (struct store_delivery){.stamp = key->stamp, .hash = key->hash, .item = slice_of(copy, item.len)};
-    g->delivered_month = month > g->delivered_month ? month : g->delivered_month;
-    note_month(g, month);
+    g->deliveries[g->n_deliveries++] = (struct store_delivery){
+        .stamp = key->stamp, .hash = key->hash, .item = slice_of(copy, d.item.len), .group = d.group};
+    g->delivered_month = d.month > g->delivered_month ? d.month : g->delivered_month;
+    note_month(g, d.month);
     return 0;
 }
 

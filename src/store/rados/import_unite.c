@@ -214,6 +214,17 @@ static int add_plays(struct import *m)
     return result;
 }
 
+/* Its key is there, with the group of the other. */
+static bool is_replaced(const struct delivered *by, const struct store_delivery *d)
+{
+    for (size_t i = 0; i < by->n; i++) {
+        if (by->list[i].stamp == d->stamp && by->list[i].hash == d->hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What lies there becomes what is to: only what differs is written. */
 static int put_deliveries(struct import *m, const struct delivered *all)
 {
@@ -225,7 +236,8 @@ static int put_deliveries(struct import *m, const struct delivered *all)
         const struct store_delivery *d = &all->list[i];
         char value[LAYOUT_DELIVERY_VALUE];
         if (!delivered_has(&there, d)) {
-            size_t len = layout_delivery_write(m->newest, d->item, value);
+            const struct layout_delivery of = {d->group, m->newest, d->item};
+            size_t len = layout_delivery_write(&of, value);
             const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = d->stamp, .hash = d->hash};
             result = update_set(u, &key, slice_of(value, len));
             m->keys++;
@@ -233,7 +245,7 @@ static int put_deliveries(struct import *m, const struct delivered *all)
     }
     for (size_t i = 0; i < g->n_deliveries && result == 0; i++) {
         const struct store_delivery *d = &g->deliveries[i];
-        if (!delivered_has(all, d)) {
+        if (!delivered_has(all, d) && !is_replaced(all, d)) {
             result =
                 update_remove(u, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->stamp, .hash = d->hash});
         }

@@ -216,19 +216,34 @@ int layout_ms(struct slice value, int64_t *ms)
     return 0;
 }
 
-size_t layout_delivery_write(int month, struct slice item, char out[LAYOUT_DELIVERY_VALUE])
+enum { GROUPED = 'g' };
+
+size_t layout_delivery_write(const struct layout_delivery *d, char out[LAYOUT_DELIVERY_VALUE])
 {
-    write_month(month, out);
-    memcpy(out + LAYOUT_MONTH, item.data, item.len);
-    return LAYOUT_MONTH + item.len;
+    char *at = out;
+    if (d->group != 0) {
+        *at = GROUPED;
+        layout_hex(d->group, at + 1);
+        at += 1 + LAYOUT_HEX;
+    }
+    write_month(d->month, at);
+    memcpy(at + LAYOUT_MONTH, d->item.data, d->item.len);
+    return (size_t)(at - out) + LAYOUT_MONTH + d->item.len;
 }
 
-int layout_delivery_read(struct slice value, int *month, struct slice *item)
+int layout_delivery_read(struct slice value, struct layout_delivery *out)
 {
-    if (value.len <= LAYOUT_MONTH || value.len > LAYOUT_DELIVERY_VALUE || !read_month(value.data, month)) {
+    out->group = 0;
+    if (value.len > 0 && value.data[0] == GROUPED) {
+        if (value.len <= 1 + LAYOUT_HEX || !hex_read(value.data + 1, LAYOUT_HEX, &out->group) || out->group == 0) {
+            return ERR_CORRUPT;
+        }
+        value = slice_of(value.data + 1 + LAYOUT_HEX, value.len - 1 - LAYOUT_HEX);
+    }
+    if (value.len <= LAYOUT_MONTH || value.len > LAYOUT_MONTH + 255 || !read_month(value.data, &out->month)) {
         return ERR_CORRUPT;
     }
-    *item = slice_of(value.data + LAYOUT_MONTH, value.len - LAYOUT_MONTH);
+    out->item = slice_of(value.data + LAYOUT_MONTH, value.len - LAYOUT_MONTH);
     return 0;
 }
 

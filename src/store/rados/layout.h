@@ -7,7 +7,8 @@
  *           full.<n>   made and removed, to see whether there is room (fullness.h)
  *
  *   key                    value              is there
- *   d<inverse stamp><hash> <YYYYMM><item>     for each delivery, newest first
+ *   d<inverse stamp><hash> <YYYYMM><item>     for each delivery, newest first; of one with a group
+ *                          g<group><YYYYMM><item>
  *   f                      <ms>               once the user was forgotten: when that was, for `retention`
  *   f<hash>                <ms>               the same of an item
  *   g                      16 hex digits      behind each change that is no union: the generation, random
@@ -99,10 +100,15 @@ size_t layout_most(struct slice key);
 /* Milliseconds; ERR_CORRUPT. Negative ones are not written. */
 int layout_ms(struct slice value, int64_t *ms);
 
-/* A delivery's: month and item, which is 1 to 255 bytes. */
-enum { LAYOUT_DELIVERY_VALUE = LAYOUT_MONTH + 255 };
-size_t layout_delivery_write(int month, struct slice item, char out[LAYOUT_DELIVERY_VALUE]);
-int layout_delivery_read(struct slice value, int *month, struct slice *item);
+/* A delivery's: its group's hash, if it has one, its month and its item, which is 1 to 255 bytes. */
+enum { LAYOUT_DELIVERY_VALUE = 1 + LAYOUT_HEX + LAYOUT_MONTH + 255 };
+struct layout_delivery {
+    uint64_t group; /* 0: none */
+    int month;
+    struct slice item;
+};
+size_t layout_delivery_write(const struct layout_delivery *d, char out[LAYOUT_DELIVERY_VALUE]);
+int layout_delivery_read(struct slice value, struct layout_delivery *out);
 
 /* The directory: 8 hex digits, the sum of the blobs' bytes, so that a read can be refused by comparing it; then each
  * part. What it tells of a part says which ones a merge unites, without reading any. */

@@ -274,12 +274,13 @@ static int set_play(struct update *u, uint64_t hash, int month, int64_t now)
                       slice_of(value, sizeof value));
 }
 
-static int set_delivery(struct update *u, struct slice item, uint64_t hash, int64_t at_ms)
+static int set_delivery(struct update *u, const struct store_item *item, int64_t at_ms)
 {
     char value[LAYOUT_DELIVERY_VALUE];
-    size_t len = layout_delivery_write(month_of_ms(at_ms), item, value);
+    const struct layout_delivery d = {item->group, month_of_ms(at_ms), item->id};
+    size_t len = layout_delivery_write(&d, value);
     const struct layout_key key = {
-        .kind = LAYOUT_DELIVERY, .hash = hash, .stamp = delivered_stamp(at_ms, rados_store_stamp(u->s))};
+        .kind = LAYOUT_DELIVERY, .hash = item->hash, .stamp = delivered_stamp(at_ms, rados_store_stamp(u->s))};
     return update_set(u, &key, slice_of(value, len));
 }
 
@@ -294,16 +295,15 @@ static int plan(struct update *u)
         const uint8_t *at = event->items;
         int month = month_of_ms(event->at_ms);
         for (uint32_t i = 0; i < event->n && result == 0; i++) {
-            struct slice item;
-            uint64_t hash;
-            at = store_event_item(at, &item, &hash);
-            if (is_dropped(r, event, hash)) {
+            struct store_item item;
+            at = store_event_item(event, at, &item);
+            if (is_dropped(r, event, item.hash)) {
                 r->dropped++;
                 continue;
             }
             r->keys++;
             result =
-                event->kind == STORE_PLAY ? set_play(u, hash, month, later) : set_delivery(u, item, hash, event->at_ms);
+                event->kind == STORE_PLAY ? set_play(u, item.hash, month, later) : set_delivery(u, &item, event->at_ms);
         }
     }
     return result < 0 ? result : r->keys > 0 ? UPDATE_WRITE : UPDATE_NOTHING;

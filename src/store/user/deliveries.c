@@ -193,6 +193,16 @@ size_t delivered_items(const struct store_delivery *list, size_t n)
     return items;
 }
 
+uint64_t delivered_group(const struct store_delivery *list, size_t n, uint64_t hash)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].hash == hash && list[i].group != 0) {
+            return list[i].group;
+        }
+    }
+    return 0;
+}
+
 bool delivered_has(const struct delivered *d, const struct store_delivery *one)
 {
     size_t low = 0, high = d->n;

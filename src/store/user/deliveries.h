@@ -1,8 +1,9 @@
 /* A user's deliveries as one thing: what every engine, a snapshot and the front know of them. Pure: no clock, no store.
  *
- * A delivery is an item and a time, in unix ms; twice the same is one. What came within one ms is ordered by a number
- * of the node that took it, `sub`; of twice the same the later stays. Of all that is known of a user, stored and
- * staged, the newest `max` distinct items count, each with its newest DELIVERED_TIMES times. The list ends with the
+ * A delivery is an item and a time, in unix ms, and maybe a group, by its hash; twice the same is one. What came within
+ * one ms is ordered by a number of the node that took it, `sub`; of twice the same the later stays, then that of the
+ * larger group. The group of an item is that of its newest time that has one. Of all that is known of a user, stored
+ * and staged, the newest `max` distinct items count, each with its newest DELIVERED_TIMES times. The list ends with the
  * newest time of the last of them: what is older is gone. delivered_unite() makes that of any list, and is the one
  * place that decides it: a question, a flush, a forget, an import, a copy, the front and the nodes of a pool of Ceph
  * put together what they have, in any order and as often as they like, and unite it. So it doesn't matter who has
@@ -68,8 +69,9 @@ int delivered_add(struct delivered *d, const struct store_delivery *list, size_t
  */
 size_t delivered_unite(struct delivered *d, size_t max);
 size_t delivered_items(const struct store_delivery *list, size_t n); /* of a united one: how many items */
+uint64_t delivered_group(const struct store_delivery *list, size_t n, uint64_t hash); /* the item's; 0: it has none */
 
-/* Whether this very delivery is there. d: united. */
+/* Whether this very delivery is there, with this group. d: united. */
 bool delivered_has(const struct delivered *d, const struct store_delivery *one);
 
 /* What a forget of items takes out. */

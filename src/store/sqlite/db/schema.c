@@ -12,7 +12,11 @@
 #include "store/sqlite/db/views.h"
 
 static const struct schema_step staging_steps[] = {
-    {sql_file_staging, views_make}, {sql_file_staging_2, views_make}, {sql_file_staging_3, NULL}};
+    {sql_file_staging, views_make},
+    {sql_file_staging_2, views_make},
+    {sql_file_staging_3, NULL},
+    {sql_file_staging_4, views_make},
+};
 static const struct schema_step history_steps[] = {{sql_file_history, views_make}};
 enum {
     STAGING_VERSION = sizeof staging_steps / sizeof *staging_steps,

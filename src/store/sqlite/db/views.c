@@ -24,7 +24,7 @@ static const struct view {
     {"staging", "migration", SQL_STATEMENTS, sql_file_staging},
     {"staging", "migration_problems", SQL_STATEMENTS, sql_file_staging},
     {"staging", "feed_lag", SQL_STATEMENTS, sql_file_staging},
-    {"staging", "mirror_queue", SQL_STATEMENTS, sql_file_staging},
+    {"staging", "mirror_queue", SQL_STATEMENTS, sql_file_staging_4},
 };
 enum { VIEWS = sizeof views / sizeof *views };
 

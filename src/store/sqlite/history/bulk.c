@@ -231,7 +231,7 @@ int bulk_deliver(struct store *base, int64_t at_ms, int64_t key, struct slice us
     if (result < 0) {
         return result;
     }
-    result = staged_add_delivery(bulk->filling, bulk->last, item, item_hash, at_ms, rank);
+    result = staged_add_delivery(bulk->filling, bulk->last, &(struct store_item){item, item_hash, 0}, at_ms, rank);
     return result < 0 ? err_set(err, result, "out of memory") : 0;
 }
 

@@ -322,7 +322,8 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
             continue;
         }
         *newest = d->month > *newest ? d->month : *newest;
-        if (delivered_add(all, &(struct store_delivery){.stamp = d->stamp, .hash = d->hash, .item = d->item}, 1) < 0) {
+        const struct store_delivery one = {.stamp = d->stamp, .hash = d->hash, .item = d->item, .group = d->group};
+        if (delivered_add(all, &one, 1) < 0) {
             return out_of_memory(err);
         }
     }

@@ -214,10 +214,11 @@ int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, i
     return 0;
 }
 
-/* The chunk that has room for one more delivery with an item of len bytes; a new one isn't the user's yet. */
-static struct sent_chunk *sent_room(struct staged *s, struct sent_chunk *last, size_t len)
+/* The chunk that has room for one more delivery with so many bytes of its item and group; a new one isn't the user's
+ * yet. */
+static struct sent_chunk *sent_room(struct staged *s, struct sent_chunk *last, size_t bytes)
 {
-    const size_t row = sizeof(struct sent) + 1 + len;
+    const size_t row = sizeof(struct sent) + bytes;
     if (last != NULL) {
         size_t n = atomic_load_explicit(&last->n, memory_order_relaxed);
         if (sizeof(*last) + n * sizeof(last->rows[0]) + row <= last->items) {
@@ -237,27 +238,33 @@ static struct sent_chunk *sent_room(struct staged *s, struct sent_chunk *last, s
     return chunk;
 }
 
-int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int64_t at_ms,
+int staged_add_delivery(struct staged *s, struct staged_user *user, const struct store_item *item, int64_t at_ms,
                         uint64_t id)
 {
+    const bool grouped = item->group != 0;
+    const size_t len = 1 + item->id.len + (grouped ? sizeof item->group : 0);
     if (!staged_fits(s, id, month_of_ms(at_ms))) {
         return ERR_RANGE;
     }
     struct sent_at last = sent_begin(user);
-    struct sent_chunk *chunk = sent_room(s, last.chunk, item.len);
+    struct sent_chunk *chunk = sent_room(s, last.chunk, len);
     if (chunk == NULL) {
         return ERR_NOMEM;
     }
     const size_t n = atomic_load_explicit(&chunk->n, memory_order_relaxed);
     struct sent *sent = &chunk->rows[n];
-    chunk->items = (uint16_t)(chunk->items - 1 - item.len);
-    sent->hash = hash;
+    chunk->items = (uint16_t)(chunk->items - len);
+    sent->hash = item->hash;
+    sent->grouped = grouped;
     sent->at_ms = at_ms;
     sent->id = (uint32_t)(id - s->first_id);
     atomic_init(&sent->item, chunk->items);
     uint8_t *bytes = (uint8_t *)chunk + chunk->items;
-    bytes[0] = (uint8_t)item.len;
-    memcpy(bytes + 1, item.data, item.len);
+    bytes[0] = (uint8_t)item->id.len;
+    memcpy(bytes + 1, item->id.data, item->id.len);
+    if (grouped) {
+        memcpy(bytes + 1 + item->id.len, &item->group, sizeof item->group);
+    }
     const struct sent *before = sent_next(&last);
     if (before != NULL && sent_stamp(s, before) > sent_stamp(s, sent)) {
         atomic_store_explicit(&user->unordered, true, memory_order_relaxed);

@@ -59,7 +59,7 @@ void staged_prefetch(const struct staged *s, int64_t key, int step);
 
 /* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
 int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, int month, uint64_t id);
-int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int64_t at_ms,
+int staged_add_delivery(struct staged *s, struct staged_user *user, const struct store_item *item, int64_t at_ms,
                         uint64_t id);
 
 /* --- writer: forgetting ---
@@ -132,6 +132,7 @@ struct staged_play {
 struct staged_delivery {
     uint64_t hash;
     uint64_t stamp;
+    uint64_t group; /* 0: none */
     int month;
     struct slice item; /* in the slot's memory: good until staged_free() */
 };

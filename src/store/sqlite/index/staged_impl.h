@@ -13,8 +13,8 @@
  *
  * Deliveries are a chain of chunks, too, last added first: the newest, as long as times ascend. A chunk has rows from
  * its beginning on and their items' bytes from its end on, so that the last hundred, which each question reads, lie in
- * a few pieces of memory. The first has room for two such items, each other for half as much again as the one before
- * it, up to 1 KiB: most users have few.
+ * a few pieces of memory. Behind an item stands its group, if it has one. The first has room for two such items, each
+ * other for half as much again as the one before it, up to 1 KiB: most users have few.
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
@@ -50,6 +50,7 @@ struct sent {
     int64_t at_ms;
     uint32_t id;           /* minus first_id */
     _Atomic uint16_t item; /* where it stands in the chunk, a length byte and its bytes; 0: the row is dead */
+    bool grouped;          /* then follow 8 bytes of its group */
 };
 
 struct sent_chunk {
@@ -197,13 +198,20 @@ static inline bool sent_live(const struct sent *sent)
     return atomic_load_explicit(&sent->item, memory_order_relaxed) != 0;
 }
 
-/* The item of the row that the walk is at; false: it is dead. */
-static inline bool sent_item(const struct sent_at *at, struct slice *item)
+/* The item and group of the row that the walk is at; false: it is dead. */
+static inline bool sent_item(const struct sent_at *at, struct store_item *out)
 {
-    const uint16_t where = atomic_load_explicit(&at->chunk->rows[at->left].item, memory_order_relaxed);
+    const struct sent *row = &at->chunk->rows[at->left];
+    const uint16_t where = atomic_load_explicit(&row->item, memory_order_relaxed);
     const uint8_t *bytes = (const uint8_t *)at->chunk + where;
-    *item = where != 0 ? slice_of((const char *)bytes + 1, bytes[0]) : (struct slice){0};
-    return where != 0;
+    if (where == 0) {
+        return false;
+    }
+    *out = (struct store_item){slice_of((const char *)bytes + 1, bytes[0]), row->hash, 0};
+    if (row->grouped) {
+        memcpy(&out->group, bytes + 1 + bytes[0], sizeof out->group);
+    }
+    return true;
 }
 
 /* Makes room for `need` entries in a growable array. Returns 0, or ERR_NOMEM with the array as it was. */

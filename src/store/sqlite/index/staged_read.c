@@ -91,7 +91,7 @@ static int load_deliveries(const struct staged *s, const struct staged_user *use
     const struct sent_chunk *chunk = last.chunk;
     prefetch(chunk, chunk != NULL ? SENT_BYTES_MAX : 0); /* it may be shorter */
     for (struct sent *sent; (sent = sent_next(&last)) != NULL;) {
-        struct slice item;
+        struct store_item item;
         if (chunk == last.chunk) {
             chunk = chunk->before; /* which is fetched while this one is read */
             prefetch(chunk, chunk != NULL ? SENT_BYTES_MAX : 0);
@@ -100,7 +100,8 @@ static int load_deliveries(const struct staged *s, const struct staged_user *use
             continue;
         }
         *any = true;
-        struct store_delivery delivery = {.stamp = sent_stamp(s, sent), .hash = sent->hash, .item = item};
+        const struct store_delivery delivery = {
+            .stamp = sent_stamp(s, sent), .hash = item.hash, .item = item.id, .group = item.group};
         if (delivered_add(all, &delivery, 1) != 0) {
             return ERR_NOMEM;
         }
@@ -224,7 +225,7 @@ static int visit(struct staged_walk *walk, const struct staged_user *user)
     int64_t from = 0, to = 0; /* of that month: most share one */
     struct sent_at last = sent_begin(user);
     for (struct sent *sent; rc == 0 && (sent = sent_next(&last)) != NULL;) {
-        struct slice item;
+        struct store_item item;
         if (!sent_item(&last, &item)) {
             continue;
         }
@@ -236,7 +237,7 @@ static int visit(struct staged_walk *walk, const struct staged_user *user)
         rc = staged_grow(&walk->deliveries, &walk->cap_deliveries, walk->n_deliveries + 1, sizeof(walk->deliveries[0]));
         if (rc == 0) {
             walk->deliveries[walk->n_deliveries++] =
-                (struct staged_delivery){sent->hash, sent_stamp(walk->slot, sent), month, item};
+                (struct staged_delivery){item.hash, sent_stamp(walk->slot, sent), item.group, month, item.id};
         }
     }
     return rc;

@@ -144,6 +144,13 @@ static int list_events(struct db *db, uint64_t after, uint64_t last, struct feed
             result = known || n > 0 ? result : unknown_kind(db, e->seq, kind, err); /* those before it are fine */
             break;
         }
+        if (kind == FEED_GROUPED) {
+            e->kind = FEED_DELIVERY;
+            if (!grouped_read(e->item, &e->item, &e->group)) {
+                sqlite3_reset(stmt);
+                return err_set(err, ERR_CORRUPT, "event %" PRIu64 " of the feed has no group and item", e->seq);
+            }
+        }
         n++;
     }
     return result < 0 ? result : n;

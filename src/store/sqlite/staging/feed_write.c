@@ -76,19 +76,22 @@ int feed_add(struct sqlite_store *s, const struct store_event *event, uint64_t i
         return 0;
     }
     uint64_t bytes = 0;
-    struct slice item;
-    uint64_t hash;
+    struct store_item item;
     const uint8_t *at = event->items;
     for (uint32_t i = 0; i < event->n; i++) {
-        at = store_event_item(at, &item, &hash);
-        bytes += feed_event_bytes(event->user, item);
+        at = store_event_item(event, at, &item);
+        bytes += feed_event_bytes(event->user, item.id, item.group);
     }
     int result = 0;
     if (is_taken(s, id, event->n, bytes)) {
+        char text[GROUPED_MAX];
         at = event->items;
         for (uint32_t i = 0; i < event->n && result == 0; i++) {
-            at = store_event_item(at, &item, &hash);
-            result = insert(s, id++, (enum feed_kind)event->kind, event->user, &item, event->at_ms, err);
+            at = store_event_item(event, at, &item);
+            const bool grouped = item.group != 0;
+            const struct slice id_of = grouped ? grouped_write(item.group, item.id, text) : item.id;
+            result = insert(s, id++, grouped ? FEED_GROUPED : (enum feed_kind)event->kind, event->user, &id_of,
+                            event->at_ms, err);
         }
     }
     return result;
@@ -119,9 +122,9 @@ static struct slice item_of(const struct store_forget *forget, size_t i, uint64_
 
 int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err)
 {
-    uint64_t bytes = forget->n_items == 0 ? feed_event_bytes(forget->user, slice_of("", 0)) : 0, hash;
+    uint64_t bytes = forget->n_items == 0 ? feed_event_bytes(forget->user, slice_of("", 0), 0) : 0, hash;
     for (size_t i = 0; i < forget->n_items; i++) {
-        bytes += feed_event_bytes(forget->user, item_of(forget, i, &hash));
+        bytes += feed_event_bytes(forget->user, item_of(forget, i, &hash), 0);
     }
     if (!is_taken(s, id, forget->n_items == 0 ? 1 : forget->n_items, bytes)) {
         return 0;
@@ -154,7 +157,7 @@ bool feed_takes(struct sqlite_store *s)
 static bool is_rowless_taken(struct sqlite_store *s, uint64_t id, struct slice about)
 {
     s->feed->rowless = id;
-    return is_taken(s, id, 1, feed_event_bytes(about, slice_of("", 0)));
+    return is_taken(s, id, 1, feed_event_bytes(about, slice_of("", 0), 0));
 }
 
 int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err)
@@ -303,7 +306,7 @@ int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *er
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
         uint64_t seq = (uint64_t)sqlite3_column_int64(stmt, 0);
-        uint64_t bytes = feed_event_bytes(db_column_bytes(stmt, 2), db_column_bytes(stmt, 3));
+        uint64_t bytes = feed_event_bytes(db_column_bytes(stmt, 2), db_column_bytes(stmt, 3), 0);
         pthread_mutex_lock(&f->mutex);
         for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
             c->now.events -= feed_holds(c, seq);

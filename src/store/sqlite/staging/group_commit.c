@@ -26,13 +26,15 @@ enum {
     GATHER_US_MAX = 300,
 };
 
-static int insert_row(struct sqlite_store *s, sqlite3_stmt *stmt, const struct store_event *event, struct slice item,
-                      uint64_t id, struct err *err)
+static int insert_row(struct sqlite_store *s, sqlite3_stmt *stmt, const struct store_event *event,
+                      const struct store_item *item, uint64_t id, struct err *err)
 {
+    char text[GROUPED_MAX];
+    const bool grouped = item->group != 0;
     sqlite3_bind_int64(stmt, 1, (int64_t)id);
-    sqlite3_bind_int(stmt, 2, (int)event->kind);
+    sqlite3_bind_int(stmt, 2, grouped ? GROUPED_KIND : (int)event->kind);
     db_bind_id(stmt, 3, event->user);
-    db_bind_id(stmt, 4, item);
+    db_bind_id(stmt, 4, grouped ? grouped_write(item->group, item->id, text) : item->id);
     sqlite3_bind_int64(stmt, 5, event->at_ms);
     return db_run(&s->stager.db, stmt, err);
 }
@@ -45,15 +47,14 @@ static int insert_event(struct sqlite_store *s, const struct store_event *event,
     int into = -1;
     const uint8_t *at = event->items;
     for (uint32_t i = 0; i < event->n; i++) {
-        struct slice item;
-        uint64_t hash;
-        at = store_event_item(at, &item, &hash);
+        struct store_item item;
+        at = store_event_item(event, at, &item);
         int part = parts_take(parts, *id, rows_a_part);
         if (part != into) {
             stmt = db_stmt_for(&s->stager.db, SQL_STAGED_INSERT, slot_table(s->open, part), err);
             into = part;
         }
-        int result = stmt == NULL ? err->code : insert_row(s, stmt, event, item, (*id)++, err);
+        int result = stmt == NULL ? err->code : insert_row(s, stmt, event, &item, (*id)++, err);
         if (result < 0) {
             return result;
         }
@@ -238,12 +239,11 @@ int stager_index_batch(struct sqlite_store *s, struct store_batch *batch, uint64
         struct staged_user *user = staged_user(index, event.key, event.user);
         const uint8_t *items = event.items;
         for (uint32_t i = 0; i < event.n; i++) {
-            struct slice item;
-            uint64_t hash;
-            items = store_event_item(items, &item, &hash);
+            struct store_item item;
+            items = store_event_item(&event, items, &item);
             int result = user == NULL               ? ERR_NOMEM
-                         : event.kind == STORE_PLAY ? staged_add_play(index, user, hash, month, *id)
-                                                    : staged_add_delivery(index, user, item, hash, event.at_ms, *id);
+                         : event.kind == STORE_PLAY ? staged_add_play(index, user, item.hash, month, *id)
+                                                    : staged_add_delivery(index, user, &item, event.at_ms, *id);
             if (result < 0) {
                 return err_set(&batch->err, result, "out of memory: the write is not acknowledged");
             }

@@ -1,6 +1,7 @@
 #include "store/sqlite/staging/staged_row.h"
 
 #include "base/calendar.h"
+#include "store/grouped.h"
 #include "store/sqlite/db/db.h"
 
 enum {
@@ -10,7 +11,7 @@ enum {
 
 /* Values are looked at themselves: each sqlite3_column_*() checks the statement again, which took a third of the time.
  * That is allowed where SQLite was told to take no mutexes (SQLITE_CONFIG_MULTITHREAD, db/db.c). */
-static bool read_id(sqlite3_value *value, struct slice *out)
+static bool read_bytes(sqlite3_value *value, struct slice *out)
 {
     int type = sqlite3_value_type(value);
     if (type != SQLITE_TEXT && type != SQLITE_BLOB) {
@@ -18,7 +19,12 @@ static bool read_id(sqlite3_value *value, struct slice *out)
     }
     const char *data = sqlite3_value_blob(value);
     *out = slice_of(data, (size_t)sqlite3_value_bytes(value));
-    return out->len >= 1 && out->len <= HASH_ID_MAX;
+    return true;
+}
+
+static bool read_id(sqlite3_value *value, struct slice *out)
+{
+    return read_bytes(value, out) && out->len >= 1 && out->len <= HASH_ID_MAX;
 }
 
 static int month_of(struct staged_months *known, int64_t at_ms)
@@ -35,16 +41,21 @@ static int month_of(struct staged_months *known, int64_t at_ms)
 static const char *read_values(sqlite3_value *const *values, struct staged_months *months, struct staged_row *out)
 {
     int64_t kind = sqlite3_value_int64(values[1]);
-    if (kind != STORE_PLAY && kind != STORE_DELIVERY) {
+    const bool grouped = kind == GROUPED_KIND;
+    if (kind != STORE_PLAY && kind != STORE_DELIVERY && !grouped) {
         return "it is neither a play nor a delivery";
     }
     if (!read_id(values[2], &out->user)) {
         return "its user has not 1 to 255 bytes";
     }
-    if (!read_id(values[3], &out->item)) {
+    out->group = 0;
+    if (grouped && (!read_bytes(values[3], &out->item) || !grouped_read(out->item, &out->item, &out->group))) {
+        return "its item has no group of 20 characters and 1 to 255 bytes behind it";
+    }
+    if (!grouped && !read_id(values[3], &out->item)) {
         return "its item has not 1 to 255 bytes";
     }
-    out->kind = (enum store_kind)kind;
+    out->kind = grouped ? STORE_DELIVERY : (enum store_kind)kind;
     bool is_time = sqlite3_value_type(values[4]) == SQLITE_INTEGER;
     out->at_ms = is_time ? sqlite3_value_int64(values[4]) : 0;
     out->month = is_time ? month_of(months, out->at_ms) : -1;
@@ -92,8 +103,9 @@ int staged_row_add(struct staged *index, const struct staged_row *row)
     if (user == NULL) {
         return ERR_NOMEM;
     }
+    const struct store_item item = {row->item, row->hash, row->group};
     return row->kind == STORE_PLAY ? staged_add_play(index, user, row->hash, row->month, row->id)
-                                   : staged_add_delivery(index, user, row->item, row->hash, row->at_ms, row->id);
+                                   : staged_add_delivery(index, user, &item, row->at_ms, row->id);
 }
 
 int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n)

@@ -11,6 +11,7 @@ enum { STAGED_ROW_VALUES = 5 };
 
 struct staged_row {
     uint64_t id, hash; /* hash: the item's */
+    uint64_t group;    /* of a delivery; 0: none */
     enum store_kind kind;
     int64_t key;
     struct slice user, item; /* of the statement, until its next step */
