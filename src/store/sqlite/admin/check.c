@@ -105,9 +105,15 @@ static void view_problem(void *arg, const char *view, const char *what)
     problem(v->check, "%s: view %s: %s", v->db->path, view, what);
 }
 
+/* Those of an older version are as that one made them, until a start brings it up to date. */
 static int check_views(struct check *c, struct db *db, struct err *err)
 {
     struct view_check v = {c, db};
+    bool older = false;
+    int result = schema_is_older(db, &older, err);
+    if (result < 0 || older) {
+        return result;
+    }
     return views_check(db, view_problem, &v, err);
 }
 

@@ -150,6 +150,14 @@ int schema_history(struct db *db, struct err *err)
     return make(db, true, history_steps, HISTORY_VERSION, err);
 }
 
+int schema_is_older(struct db *db, bool *older, struct err *err)
+{
+    int64_t version = 0;
+    int result = read_version(db, &version, err);
+    *older = version > 0 && version < (strcmp(db->name, "history") == 0 ? HISTORY_VERSION : STAGING_VERSION);
+    return result;
+}
+
 int schema_seed(struct db *db, uint64_t *seed, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);

@@ -25,6 +25,9 @@ int schema_history(struct db *db, struct err *err);
  * file, or its schema has anything that is not ours (own_schema.h); ERR_VERSION. */
 int schema_examine(struct db *db, bool history, struct err *err);
 
+/* Whether an older version made the file, which the next start brings up to date. */
+int schema_is_older(struct db *db, bool *older, struct err *err);
+
 /* The seed of history.db's hashes: 1; 0 when there is none yet; ERR_CORRUPT when it is no seed. */
 int schema_seed(struct db *db, uint64_t *seed, struct err *err);
 
