@@ -1,5 +1,5 @@
 -- staging.db, version 4: a delivery may have a group. Its row, in a slot and in the feed, is of kind 9, and its item has
--- the group's hash in front, a signed number of 20 characters. What is there stays as it is; the views are made anew. A
+-- the group's hash in front, a signed number of 20 characters. What is there stays as it is; the views are made again. A
 -- program that doesn't know this kind must not open the file: it would take such rows for damaged ones.
 UPDATE meta SET value = 'a version of unseen after 0.1.0' WHERE name = 'feed_needs';
 DROP VIEW IF EXISTS mirror_queue;
