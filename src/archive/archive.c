@@ -62,6 +62,11 @@ void archive_give_up(struct store *store)
 
 /* --- objects --- */
 
+size_t archive_part_bytes(void)
+{
+    return 8 * 1024 * 1024;
+}
+
 int archive_seal(struct archive *a, struct pending *p, struct err *err)
 {
     p->head.node = a->self.node;

@@ -7,6 +7,7 @@
  *   begin.c     how the writer begins: whose objects lie there, and what they lack
  *   segment.c   events of the feed, each `every`
  *   round.c     all users, now and then; round_end.h: what is written last of a round
+ *   resume.c    one that was interrupted goes on
  *   sweep.c     objects that no moment needs any more
  *
  * One thread writes, as a consumer of the feed (FEED_ARCHIVE). It passes an event once its object is there. Only a

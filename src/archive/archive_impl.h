@@ -15,7 +15,6 @@
 enum {
     ARCHIVE_READ_EVENTS = 512,
     ARCHIVE_SEGMENT_BYTES = 8 * 1024 * 1024,
-    ARCHIVE_SHARD_BYTES = 8 * 1024 * 1024,
     ARCHIVE_USERS_IN_A_ROW = 10000, /* more of them are brought in by a round */
 };
 
@@ -39,7 +38,8 @@ struct round {
     uint64_t from, to;   /* as those of its shards */
     uint32_t shard;      /* the next one's number */
     int64_t key;         /* and where its users begin */
-    uint64_t bytes;      /* that were written */
+    uint64_t bytes;      /* of its parts; */
+    uint64_t sent;       /* of those that were written since this run began or went on with it */
     struct pending part; /* the part or end that is put */
     struct buf ends;     /* a line of the end's text for each shard */
 };
@@ -114,6 +114,11 @@ int archive_round(struct archive *a, int64_t *next_us, struct err *err);
 bool archive_purges(const struct archive *a); /* a round has ended that was to give up what was before it */
 int archive_purge(struct archive *a, struct err *err);
 void archive_round_drop(struct archive *a); /* it begins again, under another number */
+void archive_round_pass(struct round *r, const struct object_head *part, uint64_t bytes); /* that part is there */
+void archive_round_go_on(struct archive *a); /* what lies there of it was passed: at which pace the rest comes */
+
+/* resume.c. Begins with what lies there of a round that was interrupted, if there is one that can go on. */
+int archive_resume(struct archive *a, const struct catalog *c, struct err *err);
 
 /* begin.c. What is needed of a round, in the folder, as long as the node is the same: it outlives a start. */
 #define ARCHIVE_LACKS "archive:lacks:"       /* lacks_to; then the node */
@@ -126,6 +131,8 @@ int archive_mark(struct archive *a, const char *what, uint64_t n, struct err *er
 /* sweep.c. Looks, too, whether another copy of the folder writes beside it: then nothing is removed, the node is
  * another one (archive_compare()), and it begins again: ERR_CLOSED. While the clock is doubted nothing is removed. */
 int archive_sweep(struct archive *a, bool all_before, struct err *err);
+
+size_t archive_part_bytes(void); /* how many records a part of users has, in bytes, before they are packed */
 
 /* Makes an object of a->records; its head and name are set before. Then puts it, until it is there. */
 int archive_seal(struct archive *a, struct pending *p, struct err *err);

@@ -237,6 +237,9 @@ int archive_begin(struct archive *a, struct err *err)
         find_base(a, &c);
         a->lacks_to = marked(a, ARCHIVE_LACKS);
         a->purge_to = marked(a, ARCHIVE_PURGE);
+        rc = archive_resume(a, &c, err);
+    }
+    if (rc >= 0) {
         log_info("the archive begins",
                  "url=%s node=%016" PRIx64 " cursor=%" PRIu64 " round=%" PRIu32 " restorable=%d encrypted=%d",
                  log_quote_str(a->cfg->archive_url), a->self.node, a->cursor, a->last_round, a->base_ms != 0,

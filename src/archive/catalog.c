@@ -106,7 +106,8 @@ static int by_shard(const void *a, const void *b)
     return x->node != y->node     ? ORDER(x->node, y->node)
            : x->round != y->round ? ORDER(x->round, y->round)
            : x->shard != y->shard ? ORDER(x->shard, y->shard)
-                                  : ORDER(x->from, y->from);
+           : x->from != y->from   ? ORDER(x->from, y->from)
+                                  : ORDER(x->to, y->to);
 }
 
 static int by_round(const void *a, const void *b)

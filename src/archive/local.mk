@@ -16,6 +16,7 @@ libunseen_a_SOURCES += \
 	src/archive/moment.h \
 	src/archive/object.c \
 	src/archive/object.h \
+	src/archive/resume.c \
 	src/archive/round.c \
 	src/archive/round_end.c \
 	src/archive/round_end.h \

@@ -79,6 +79,11 @@ static bool is_wanted(struct archive *a)
     return wanted;
 }
 
+static bool lacks_a_round(const struct archive *a)
+{
+    return a->lacks_to > a->base_from || a->purge_to > a->base_from + 1;
+}
+
 /* Users who are imported now wait for the end of that: else each of them would begin a round. */
 static bool begins(struct archive *a, bool *spread)
 {
@@ -88,7 +93,7 @@ static bool begins(struct archive *a, bool *spread)
     if (flushing || a->cursor + 1 < a->key_from) {
         return false;
     }
-    bool lacks = a->lacks_to > a->base_from || a->purge_to > a->base_from + 1;
+    bool lacks = lacks_a_round(a);
     *spread = !wanted && !lacks && a->base_ms != 0;
     return wanted || ((a->base_ms == 0 || lacks || is_due(a)) && a->users_in_a_row <= ARCHIVE_USERS_IN_A_ROW);
 }
@@ -161,6 +166,15 @@ static int make_part(struct archive *a, int64_t key_next, uint64_t users, struct
     return archive_seal(a, &r->part, err);
 }
 
+void archive_round_pass(struct round *r, const struct object_head *h, uint64_t bytes)
+{
+    r->to = h->to;
+    r->shard++;
+    r->bytes += bytes;
+    r->phase = r->phase == ROUND_HEAD ? ROUND_USERS : h->key_next == INT64_MAX ? ROUND_END : ROUND_USERS;
+    r->key = h->key_next;
+}
+
 /* What was made is there: the next one begins behind it. */
 static int pass_part(struct archive *a, struct err *err)
 {
@@ -171,11 +185,8 @@ static int pass_part(struct archive *a, struct err *err)
     if (round_end_shard(&r->ends, &line) < 0) {
         return out_of_memory(err);
     }
-    r->to = h->to;
-    r->shard++;
-    r->bytes += line.bytes;
-    r->phase = r->phase == ROUND_HEAD ? ROUND_USERS : h->key_next == INT64_MAX ? ROUND_END : ROUND_USERS;
-    r->key = h->key_next;
+    archive_round_pass(r, h, line.bytes);
+    r->sent += line.bytes;
     pthread_mutex_lock(&a->mutex);
     a->status.shards++;
     a->status.shard_bytes += line.bytes;
@@ -235,11 +246,12 @@ static int make_users(struct archive *a, struct err *err)
     uint64_t users = 0;
     buf_clear(&a->records);
     int rc = 0;
-    while (rc == 0 && !page.ended && a->records.len < ARCHIVE_SHARD_BYTES) {
+    size_t part_bytes = archive_part_bytes(), page_bytes = part_bytes < PAGE_BYTES ? part_bytes : PAGE_BYTES;
+    while (rc == 0 && !page.ended && a->records.len < part_bytes) {
         page.from = page.next;
         buf_clear(&a->page);
         heartbeat_excuse(&a->task.heartbeat); /* a disk that is slow */
-        rc = a->store->copy->users(a->reader, &page, &a->page, PAGE_BYTES, err);
+        rc = a->store->copy->users(a->reader, &page, &a->page, page_bytes, err);
         heartbeat_now(&a->task.heartbeat);
         for (size_t i = 0, from = 0, end; rc >= 0 && i < page.n; i++, from = end) {
             memcpy(&end, page.ends.data + i * sizeof end, sizeof end);
@@ -352,12 +364,21 @@ static int64_t due_us(const struct archive *a)
     return r->spread ? r->begun_us + (int64_t)(key_part(r->key) * (double)SPREAD_US) : 0;
 }
 
+void archive_round_go_on(struct archive *a)
+{
+    struct round *r = &a->round;
+    r->spread = !lacks_a_round(a) && a->base_ms != 0;
+    r->begun_us = clock_mono_us() - (int64_t)(key_part(r->key) * (double)SPREAD_US);
+    r->begun_real_us = clock_real_us();
+    show(a);
+}
+
 /* True: the rate allows no more now, and a short rest is over. */
 static bool held_back(struct archive *a)
 {
     const struct round *r = &a->round;
     double rate = (double)config_now(a->cfg)->archive_rate;
-    int64_t ahead_us = rate > 0 ? (int64_t)((double)r->bytes / rate * 1e6) - (clock_real_us() - r->begun_real_us) : 0;
+    int64_t ahead_us = rate > 0 ? (int64_t)((double)r->sent / rate * 1e6) - (clock_real_us() - r->begun_real_us) : 0;
     if (ahead_us <= 0) {
         return false;
     }

@@ -59,10 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         name = urllib.parse.unquote(path).removeprefix("/bucket").removeprefix("/")
         with bucket.lock:
             bucket.requests.append((self.command, name))
-            fault = next((f for f in bucket.faults if f["method"] in (self.command, "*") and f["left"] > 0), None)
-            if fault:
-                fault["left"] -= 1
-        return self.act(bucket, name, query, body, fault["what"] if fault else "")
+            fault = bucket.due(self.command, name)
+        return self.act(bucket, name, query, body, fault)
 
     def act(self, bucket, name, query, body, fault):
         if fault == "refuse":
@@ -131,9 +129,19 @@ class Bucket:
     def endpoint(self):
         return f"http://127.0.0.1:{self.server.server_port}"
 
-    def fault(self, what, method="PUT", times=1):
+    def fault(self, what, method="PUT", times=1, part="", after=0):
+        """Of requests whose names have that part, behind the first so many."""
         with self.lock:
-            self.faults.append({"what": what, "method": method, "left": times})
+            self.faults.append({"what": what, "method": method, "left": times, "part": part, "after": after})
+
+    def due(self, method, name):
+        for f in self.faults:
+            if f["method"] in (method, "*") and f["part"] in name and f["left"] > 0:
+                f["after"] -= 1
+                if f["after"] < 0:
+                    f["left"] -= 1
+                    return f["what"]
+        return ""
 
     def stop(self):
         self.server.shutdown()

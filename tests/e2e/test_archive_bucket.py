@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from bucket import KEY, REGION, SECRET, bucket
-from conftest import Server, run
+from conftest import Server, run, until
 from test_archive import EVERY, archive_all, look, seen
 
 URL = "s3://bucket/some/prefix"
@@ -119,6 +119,105 @@ def test_a_list_that_comes_late(make_server, options, folder, place):
         assert seen(again, "u", "a", "b") == [1, 1]
     finally:
         again.stop()
+
+
+# --- a round that is interrupted ---
+
+USERS = 3000  # of two parts and an end; more of them: tests/unit/test_archive_round.c
+
+
+def sent(place):
+    """Of the round's PUTs: node and round, and the number of each part, or "end"."""
+    names = [name.split("/") for method, name in place.requests if method == "PUT" and "/base/" in name]
+    return [("/".join(words[-4:-1]), words[-1].split("-")[0]) for words in names]
+
+
+@pytest.fixture
+def many(make_server, options, folder):
+    """A server with so many users, which archives from its next start on."""
+    server = make_server(archive_rate="0")
+    server.stop()
+    trace = folder / "trace.tsv"
+    trace.write_text("".join(f"{server.clock - 1000}\told{i}\ta{i}\n" for i in range(USERS)))
+    run("import", trace, "--data", server.data, "--test-clock", server.clock)
+    server.options |= options
+    return server
+
+
+def interrupted(server, place, after):
+    """Started, and killed once so many of the round's PUTs have gone through, behind which the bucket refuses."""
+    place.fault("refuse", times=1000000, part="/base/", after=after)
+    server.start()
+    until(lambda: len(sent(place)) > after, server.log)
+    server.kill()
+    place.faults.clear()
+    done = sent(place)[:after]
+    place.requests.clear()
+    return done
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupted_round_goes_on(many, options, folder, place, after):
+    """What was sent is not sent again. Users who came or were forgotten meanwhile are as they were left."""
+    done = interrupted(many, place, after)
+    many.start()
+    with many.client() as c:
+        for user in range(0, USERS, USERS // 50):
+            c.command("PLAYED", f"old{user}", "later")
+            c.command("FORGET", f"old{user + 1}")
+    assert archive_all(many)["rounds"] == 1
+    again = sent(place)
+    assert len(set(done + again)) == len(done + again) and again[-1][1] == "end", (done, again)
+    assert after == 0 or len({number for number, _ in done + again}) == 1
+    assert len(done + again) == 3
+    burn(many)
+    found = restored(options, folder, many.clock)
+    try:
+        for user in range(0, USERS, USERS // 50):
+            assert seen(found, f"old{user}", f"a{user}", "later", "b") == [1, 1, 0]
+            assert seen(found, f"old{user + 1}", f"a{user + 1}") == [0]
+            assert seen(found, f"old{user + 2}", f"a{user + 2}", "b") == [1, 0]
+    finally:
+        found.stop()
+
+
+def test_a_round_goes_on_where_a_list_came_late(many, options, folder, place):
+    """A part lies there twice then, each as of another moment: the round's end names one."""
+    place.fault("refuse", times=1000000, part="/base/", after=2)
+    many.start()
+    until(lambda: len(sent(place)) > 2, many.log)
+    many.kill()
+    place.faults.clear()
+    last = [name for method, name in place.requests if method == "PUT" and "/base/" in name][1]
+    place.hidden.add(last)
+    many.start()
+    with many.client() as c:
+        c.command("PLAYED", "new", "a")
+    archive_all(many)
+    place.hidden.clear()
+    burn(many)
+    found = restored(options, folder, many.clock)
+    try:
+        assert seen(found, "new", "a", "b") == [1, 0] and seen(found, "old7", "a7", "b") == [1, 0]
+    finally:
+        found.stop()
+
+
+def test_a_folder_that_went_back_begins_its_round_again(many, options, folder, place):
+    """The parts that lie there know more than it does."""
+    shutil.copytree(many.data, folder / "before")
+    done = interrupted(many, place, 2)
+    shutil.rmtree(many.data)
+    shutil.copytree(folder / "before", many.data)
+    many.start()
+    archive_all(many)
+    assert not {number for number, _ in done} & {number for number, _ in sent(place)}
+    burn(many)
+    found = restored(options, folder, many.clock)
+    try:
+        assert seen(found, "old7", "a7", "b") == [1, 0]
+    finally:
+        found.stop()
 
 
 def test_wrong_keys(make_server, options, folder):

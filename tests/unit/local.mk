@@ -52,6 +52,7 @@ unit_tests += \
 	tests/unit/test_accounts \
 	tests/unit/test_ack \
 	tests/unit/test_archive \
+	tests/unit/test_archive_round \
 	tests/unit/test_ask_hedge \
 	tests/unit/test_asker \
 	tests/unit/test_away \
@@ -194,6 +195,7 @@ unit_ldflags = $(test_ldflags) -Wl,-u,__wrap_malloc \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray
 
 # What some need beyond that.
+tests_unit_test_archive_round_LDFLAGS = $(unit_ldflags) -Wl,--wrap=archive_part_bytes,--wrap=link
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_depot_file_LDFLAGS = $(unit_ldflags) \
 	-Wl,--wrap=mkdir,--wrap=link,--wrap=rename,--wrap=fsync,--wrap=close,--wrap=write

@@ -133,14 +133,15 @@ static int apply_part(struct restoring *r, struct err *err)
 
 int restore_parts(struct restoring *r, struct err *err)
 {
-    size_t n;
     char name[DEPOT_NAME_MAX], users[OUTPUT_TEXT];
-    const struct catalog_shard *shards = catalog_shards(&r->catalog, r->moment.node, r->moment.round.round, &n);
     const struct round_shard *told = (const struct round_shard *)(const void *)r->moment.end.shards.data;
+    size_t n = r->moment.end.shards.len / sizeof *told;
     for (size_t i = (size_t)r->parts; i < n; i++) {
+        const struct catalog_shard shard = {r->moment.node, r->moment.round.round, told[i].shard, told[i].from,
+                                            told[i].to,     told[i].bytes};
         struct object_head head;
-        int rc = moment_read_object(r->depot, catalog_shard_name(&shards[i], name), &r->bytes, &head, &r->records, err);
-        rc = rc < 0 ? rc : catalog_check_shard(&shards[i], &head, err);
+        int rc = moment_read_object(r->depot, catalog_shard_name(&shard, name), &r->bytes, &head, &r->records, err);
+        rc = rc < 0 ? rc : catalog_check_shard(&shard, &head, err);
         if (rc == 0 && object_checksum(buf_slice(&r->bytes)) != told[i].checksum) {
             rc = err_set(err, ERR_CORRUPT, "%s is not the part that the round's end names", name);
         }
