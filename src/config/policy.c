@@ -27,7 +27,7 @@ const struct policy *policy_find(const struct policies *all, struct slice name)
 static bool is_same(const struct policy *a, const struct policy *b)
 {
     return strcmp(a->name, b->name) == 0 && a->plays == b->plays && a->n_caps == b->n_caps &&
-           memcmp(a->caps, b->caps, (size_t)a->n_caps * sizeof *a->caps) == 0;
+           memcmp(a->caps, b->caps, (size_t)a->n_caps * sizeof *a->caps) == 0 && strcmp(a->also, b->also) == 0;
 }
 
 bool policies_same(const struct policies *a, const struct policies *b)
@@ -164,6 +164,106 @@ static int set_item(struct policy *p, struct slice value, struct err *err)
     return 0;
 }
 
+/* --- also --- */
+
+static const char user_word[] = "{user}";
+
+static bool is_user_word(struct slice text)
+{
+    const size_t n = sizeof user_word - 1;
+    return text.len >= n && memcmp(text.data, user_word, n) == 0;
+}
+
+static struct slice next_word(struct slice *text)
+{
+    *text = trim(*text);
+    size_t n = 0;
+    while (n < text->len && !isspace((unsigned char)text->data[n])) {
+        n++;
+    }
+    const struct slice word = slice_of(text->data, n);
+    *text = slice_of(text->data + n, text->len - n);
+    return word;
+}
+
+static bool is_pattern(struct slice word)
+{
+    for (size_t i = 0; i < word.len; i++) {
+        if (is_user_word(slice_of(word.data + i, word.len - i))) {
+            i += sizeof user_word - 2;
+        } else if (strchr("{}\"\\", word.data[i]) != NULL || iscntrl((unsigned char)word.data[i])) {
+            return false;
+        }
+    }
+    return slice_is_utf8(word);
+}
+
+static int add_also(struct policy *p, struct slice word, struct err *err)
+{
+    const size_t len = strlen(p->also);
+    if (!is_pattern(word)) {
+        return err_set(err, ERR_INVALID, "also has %s, expected UTF-8 without quotes, \\, and braces but in %s",
+                       log_quote(word), user_word);
+    }
+    if (is_word(word, user_word)) {
+        return err_set(err, ERR_INVALID, "also has %s, which is the user, expected other users, as in push:%s",
+                       log_quote(word), user_word);
+    }
+    for (size_t i = 0; i < p->n_also; i++) {
+        if (slice_eq(policy_also(p, i), word)) {
+            return err_set(err, ERR_INVALID, "also has %s twice", log_quote(word));
+        }
+    }
+    if (p->n_also == POLICY_ALSO) {
+        return err_set(err, ERR_RANGE, "also names more users, expected at most %d", POLICY_ALSO);
+    }
+    if (len + 1 + word.len >= POLICY_ALSO_TEXT) {
+        return err_set(err, ERR_RANGE, "also has more than %d bytes", POLICY_ALSO_TEXT - 2);
+    }
+    snprintf(p->also + len, POLICY_ALSO_TEXT - len, "%s%.*s", len > 0 ? " " : "", (int)word.len, word.data);
+    p->n_also++;
+    return 0;
+}
+
+static int set_also(struct policy *p, struct slice value, struct err *err)
+{
+    struct policy read = {.n_also = 0};
+    int rc = value.len > 0 ? 0 : err_set(err, ERR_INVALID, "also is empty, expected users, as in push:%s", user_word);
+    while (rc == 0 && value.len > 0) {
+        rc = add_also(&read, next_word(&value), err);
+    }
+    if (rc == 0) {
+        p->n_also = read.n_also;
+        memcpy(p->also, read.also, sizeof p->also);
+    }
+    return rc;
+}
+
+struct slice policy_also(const struct policy *p, size_t i)
+{
+    struct slice rest = slice_str(p->also), word = {0};
+    for (size_t k = 0; k <= i; k++) {
+        word = next_word(&rest);
+    }
+    return word;
+}
+
+size_t policy_also_user(const struct policy *p, size_t i, struct slice user, char out[HASH_ID_MAX])
+{
+    const struct slice name = policy_also(p, i);
+    size_t len = 0;
+    for (size_t at = 0; at < name.len;) {
+        const bool own = is_user_word(slice_of(name.data + at, name.len - at));
+        const struct slice piece = own ? user : slice_of(name.data + at, 1);
+        if (len + piece.len <= HASH_ID_MAX) {
+            memcpy(out + len, piece.data, piece.len);
+        }
+        len += piece.len;
+        at += own ? sizeof user_word - 1 : 1;
+    }
+    return len;
+}
+
 int policy_set(struct policy *p, const char *option, const char *value, struct err *err)
 {
     const struct slice text = trim(slice_str(value));
@@ -173,7 +273,10 @@ int policy_set(struct policy *p, const char *option, const char *value, struct e
     if (strcmp(option, "item") == 0) {
         return set_item(p, text, err);
     }
-    return err_set(err, ERR_NOTFOUND, "there is no option %s in [policy %s], only plays and item",
+    if (strcmp(option, "also") == 0) {
+        return set_also(p, text, err);
+    }
+    return err_set(err, ERR_NOTFOUND, "there is no option %s in [policy %s], only plays, item and also",
                    log_quote_str(option), p->name);
 }
 

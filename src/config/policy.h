@@ -3,6 +3,7 @@
  *   [policy feed]
  *   plays = 3                      # full months of plays that hide, beside the current one; window (default); off
  *   item  = 1 in 10min, 3 in 7d    # hidden while it was sent so often within so long; 1 (default); off
+ *   also  = push:{user}            # hidden, too, if the policy hides it from one of these users
  *
  * They are part of a struct config, so all of them change at once, and what was read stays as long as that.
  */
@@ -14,13 +15,16 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/slice.h"
 
 enum {
     POLICIES_MAX = 32,
-    POLICY_NAME = 64, /* room */
-    POLICY_CAPS = 4,  /* of a line */
-    POLICY_TIMES = 15 /* of a cap, at most: as many as are remembered of an item */
+    POLICY_NAME = 64,  /* room */
+    POLICY_CAPS = 4,   /* of a line */
+    POLICY_TIMES = 15, /* of a cap, at most: as many as are remembered of an item */
+    POLICY_ALSO = 8,   /* users beside the user */
+    POLICY_ALSO_TEXT = 512
 };
 enum { POLICY_PLAYS_WINDOW = -1, POLICY_PLAYS_OFF = -2 };
 
@@ -34,6 +38,8 @@ struct policy {
     int64_t plays;  /* full months, or one of the above */
     int64_t n_caps; /* of an item; 0: no delivery hides it */
     struct policy_cap caps[POLICY_CAPS];
+    size_t n_also;
+    char also[POLICY_ALSO_TEXT]; /* names of users, one blank in between; {user} stands for the user's own */
 };
 
 struct policies {
@@ -66,6 +72,11 @@ int policy_set(struct policy *p, const char *option, const char *value, struct e
 enum { POLICY_TEXT = 160 };
 void policy_plays_text(const struct policy *p, char out[POLICY_TEXT]);
 void policy_item_text(const struct policy *p, char out[POLICY_TEXT]);
+
+/* The name of the i-th user of `also`, as it is written; and of a user, the id that it means: the length is told also
+ * where that is more than ID_MAX, of which then nothing is written. */
+struct slice policy_also(const struct policy *p, size_t i);
+size_t policy_also_user(const struct policy *p, size_t i, struct slice user, char out[HASH_ID_MAX]);
 
 /* What concerns other options: no more months than the window has. */
 int policies_validate(const struct policies *all, int64_t window, struct err *err);

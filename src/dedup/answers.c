@@ -80,23 +80,29 @@ static bool has_month(const struct why *why, int month)
     return false;
 }
 
-const char *place_name(const struct place *place, char month[MONTH_TEXT])
+struct slice place_name(const struct place *place, char out[PLACE_TEXT])
 {
+    static const char also[] = "also:";
+    const size_t len = sizeof also - 1;
     switch (place->kind) {
     case PLACE_BLOCKED:
-        return "blocked";
+        return slice_str("blocked");
     case PLACE_STAGED:
-        return "staged";
+        return slice_str("staged");
     case PLACE_DELIVERED:
-        return "delivered";
+        return slice_str("delivered");
     case PLACE_ITEM:
-        return "item";
+        return slice_str("item");
     case PLACE_LEGACY:
-        return "legacy";
+        return slice_str("legacy");
+    case PLACE_ALSO:
+        memcpy(out, also, len);
+        memcpy(out + len, place->user.data, place->user.len);
+        return slice_of(out, len + place->user.len);
     case PLACE_MONTH:
         break;
     }
-    return month_name(place->month, month);
+    return slice_str(month_name(place->month, out));
 }
 
 /* why: of a large user; NULL: the view has the filters. */

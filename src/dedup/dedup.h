@@ -96,17 +96,19 @@ size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n)
 void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
                   const struct slice *items, size_t n);
 
-/* PLACE_ITEM: by a cap of a policy, which says so instead of PLACE_DELIVERED. */
-enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_ITEM, PLACE_MONTH, PLACE_LEGACY };
+/* PLACE_ITEM: by a cap of a policy, which says so instead of PLACE_DELIVERED. PLACE_ALSO: hidden from another user, at
+ * whom the policy looks, too. */
+enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_ITEM, PLACE_MONTH, PLACE_LEGACY, PLACE_ALSO };
 struct place {
     enum place_kind kind;
-    int month;        /* PLACE_MONTH, and PLACE_STAGED: the play's */
-    double error;     /* PLACE_MONTH: the chance that the hit is an error; else 0 */
-    int64_t until_ms; /* of a policy's: when it hides no more; 0: that can't be said */
+    int month;         /* PLACE_MONTH, and PLACE_STAGED: the play's */
+    double error;      /* PLACE_MONTH, PLACE_ALSO: the chance that the hit is an error; else 0 */
+    int64_t until_ms;  /* of a policy's: when it hides no more; 0: that can't be said */
+    struct slice user; /* PLACE_ALSO: whom */
 };
 enum { PLACES_MAX = 256 };
-enum { PLACE_TEXT = 16 };
-const char *place_name(const struct place *place, char month[MONTH_TEXT]); /* "staged", "delivered", "2026-09" */
+enum { PLACE_TEXT = 8 + ID_MAX };
+struct slice place_name(const struct place *place, char out[PLACE_TEXT]); /* "staged", "2026-09", "also:push:u42" */
 
 struct history_month {
     int month;

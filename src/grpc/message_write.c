@@ -96,9 +96,10 @@ static void write_why(const struct request *rq, struct buf *out)
 {
     wire_put_number(out, 1, rq->n_places > 0);
     for (size_t i = 0; i < rq->n_places; i++) {
-        char month[MONTH_TEXT];
+        char name[PLACE_TEXT];
         size_t place = wire_begin(out, 2);
-        wire_put_bytes(out, 1, slice_str(place_name(&rq->places[i], month)));
+        const struct slice text = place_name(&rq->places[i], name);
+        wire_put_bytes(out, slice_is_utf8(text) ? 1 : 4, text);
         wire_put_double(out, 2, rq->places[i].error);
         wire_put_number(out, 3, (uint64_t)rq->places[i].until_ms);
         wire_end(out, place);
@@ -229,7 +230,8 @@ void message_write_refused(uint64_t tag, int code, const char *text, struct buf 
 }
 
 enum {
-    PLACE_MOST = WIRE_HEAD_MAX + WIRE_HEAD_MAX + PLACE_TEXT + WIRE_DOUBLE + WIRE_NUMBER_MAX,
+    PLACE_MOST = WIRE_HEAD_MAX + WIRE_HEAD_MAX + MONTH_TEXT + WIRE_DOUBLE + WIRE_NUMBER_MAX,
+    ALSO_MOST = PLACE_MOST + PLACE_TEXT,
     HISTORY_MOST = 48 * 1024, /* of some 500 months */
     LEAST = 64,               /* the numbers of any reply */
 };
@@ -243,7 +245,7 @@ size_t message_reply_max(const struct message *m)
                         : rq->form == FORM_INDEXES ? 3 * (rq->n + m->pool_items)
                                                    : items_max(m));
     case REQUEST_WHY:
-        return LEAST + PLACES_MAX * PLACE_MOST;
+        return LEAST + PLACES_MAX * PLACE_MOST + POLICY_ALSO * ALSO_MOST;
     case REQUEST_EXPOSURE:
         return LEAST + rq->n * (WIRE_HEAD_MAX + 2 * WIRE_NUMBER_MAX);
     case REQUEST_HISTORY:

@@ -128,9 +128,9 @@ static void tell_why(struct http_request *rq, const struct request *asked)
 {
     json_t *places = json_array();
     for (size_t i = 0; i < asked->n_places; i++) {
-        char month[MONTH_TEXT];
-        json_t *place =
-            json_pack("{s:s, s:f}", "place", place_name(&asked->places[i], month), "error", asked->places[i].error);
+        char name[PLACE_TEXT];
+        json_t *place = json_pack("{s:o, s:f}", "place", json_from_id(place_name(&asked->places[i], name)), "error",
+                                  asked->places[i].error);
         if (!policy_is_plain(asked->policy)) {
             const int64_t until_ms = asked->places[i].until_ms;
             json_object_set_new(place, "until", until_ms > 0 ? json_integer((json_int_t)until_ms) : json_null());

@@ -62,6 +62,16 @@ enum http_outcome get_months(struct http_request *rq)
     return HTTP_DONE;
 }
 
+static json_t *also_of(const struct policy *p, const struct policy_count *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->n_also; i++) {
+        const struct slice user = policy_also(p, i);
+        json_append(&list, json_pack("{s:s%, s:I}", "user", user.data, user.len, "hidden", (json_int_t)c->also[i]));
+    }
+    return list;
+}
+
 enum http_outcome get_policies(struct http_request *rq)
 {
     const struct policies *all = &config_now(rq->dedup->cfg)->policies;
@@ -73,10 +83,10 @@ enum http_outcome get_policies(struct http_request *rq)
         policy_plays_text(&all->list[i], plays);
         policy_item_text(&all->list[i], item);
         policy_meter_look(&rq->pool->service->policies, &all->list[i], now_ms, &c);
-        json_append(&list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "policy", all->list[i].name, "plays", plays,
-                                     "item", item, "questions", (json_int_t)c.questions, "candidates",
+        json_append(&list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "policy", all->list[i].name, "plays",
+                                     plays, "item", item, "questions", (json_int_t)c.questions, "candidates",
                                      (json_int_t)c.candidates, "hidden", (json_int_t)c.hidden, "hidden_today",
-                                     (json_int_t)c.hidden_today));
+                                     (json_int_t)c.hidden_today, "also", also_of(&all->list[i], &c)));
     }
     json_write(&rq->out, json_pack("{s:o}", "policies", list));
     return HTTP_DONE;

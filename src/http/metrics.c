@@ -326,6 +326,14 @@ static void add_policies(struct buf *out, const struct metrics *m)
                      *(const uint64_t *)(const void *)((const char *)c + rows[k].offset));
         }
     }
+    head(out, "unseen_policy_also_hidden_total", "counter", "Candidates that one of its other users alone hid.");
+    for (size_t i = 0; i < m->n_policies; i++) {
+        for (size_t k = 0; k < m->policy_of[i]->n_also; k++) {
+            const struct slice user = policy_also(m->policy_of[i], k);
+            buf_addf(out, "unseen_policy_also_hidden_total{policy=\"%s\",also=\"%.*s\"} %" PRIu64 "\n",
+                     m->policies[i].name, (int)user.len, user.data, m->policies[i].also[k]);
+        }
+    }
 }
 
 static void add_feed(struct buf *out, const struct metrics *m)

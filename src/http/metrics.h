@@ -87,6 +87,7 @@ struct metrics {
     struct store_month_info months[METRICS_MONTHS];
     int n_months;
     struct policy_count policies[POLICIES_MAX];
+    const struct policy *policy_of[POLICIES_MAX];
     size_t n_policies;
 };
 

@@ -125,6 +125,7 @@ static void gather_policies(struct metrics *m, const struct http_request *rq)
         struct policy_count *c = &m->policies[m->n_policies++];
         policy_meter_look(&rq->pool->service->policies, &all->list[i], now_ms, c);
         memcpy(c->name, all->list[i].name, sizeof c->name);
+        m->policy_of[i] = &all->list[i];
     }
 }
 

@@ -12,9 +12,10 @@ static void write_places(struct writer *w, const struct request *rq)
     write_array(w, rq->n_places);
     for (size_t i = 0; i < rq->n_places; i++) {
         const struct place *p = &rq->places[i];
-        char month[MONTH_TEXT];
+        char name[PLACE_TEXT];
         write_map(w, 3);
-        write_pair_str(w, "place", place_name(p, month));
+        write_str(w, "place");
+        write_bulk(w, place_name(p, name));
         write_pair_double(w, "error", p->error);
         write_str(w, "until");
         if (p->until_ms > 0) {
@@ -35,8 +36,8 @@ void write_why(const struct resp_client *s, struct writer *w, const struct reque
     bool map = w->proto >= 3;
     map ? write_map(w, rq->n_places) : write_array(w, rq->n_places);
     for (size_t i = 0; i < rq->n_places; i++) {
-        char month[MONTH_TEXT];
-        write_str(w, place_name(&rq->places[i], month));
+        char name[PLACE_TEXT];
+        write_bulk(w, place_name(&rq->places[i], name));
         if (map) {
             write_double(w, rq->places[i].error);
         }

@@ -4,7 +4,7 @@
 static void write_policy(struct writer *w, const struct policy *p, const struct policy_count *c)
 {
     char text[POLICY_TEXT];
-    write_map(w, 7);
+    write_map(w, 8);
     write_pair_str(w, "policy", p->name);
     policy_plays_text(p, text);
     write_pair_str(w, "plays", text);
@@ -14,6 +14,14 @@ static void write_policy(struct writer *w, const struct policy *p, const struct 
     write_pair_int(w, "candidates", (int64_t)c->candidates);
     write_pair_int(w, "hidden", (int64_t)c->hidden);
     write_pair_int(w, "hidden_today", (int64_t)c->hidden_today);
+    write_str(w, "also");
+    write_array(w, p->n_also);
+    for (size_t i = 0; i < p->n_also; i++) {
+        write_map(w, 2);
+        write_str(w, "user");
+        write_bulk(w, policy_also(p, i));
+        write_pair_int(w, "hidden", (int64_t)c->also[i]);
+    }
 }
 
 enum outcome cmd_policies(struct resp_client *s, const struct slice *args, size_t n)

@@ -324,7 +324,7 @@ const struct command command_table[] = {
      NULL},
     {"unseen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_request, NULL, "unseen", NULL,
      "The items that the user has not seen, in the order asked.", OF_UNSEEN, REQUEST_QUESTION, write_question},
-    {"why", -3, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(8), 1, cmd_request, NULL, "unseen", NULL,
+    {"why", -3, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(24), 1, cmd_request, NULL, "unseen", NULL,
      "Where the item is seen, newest first.", OF_WHY, REQUEST_WHY, write_why},
     {0},
 };

@@ -2,7 +2,7 @@
  * later, a user with very many plays, or one who is on the disk only, is asked about on an offload thread, and one who
  * is still to be migrated is also asked about in the Redis that they come from, once it is known what is unseen here.
  *
- *   request_ask() -> [the store] -> [offload lanes] -> go_on(): [the old Redis] -> go_on(): finish()
+ *   request_ask() -> [the store] -> [offload lanes] -> go_on(): [the old Redis] -> go_on(): question_finish()
  *
  * lane_for() alone decides who may not be asked about here.
  */
@@ -144,24 +144,24 @@ static bool take_back(struct late *late)
     struct question *q = (struct question *)late;
     question_hedge_drop(late->loop, q);
     if (q->hedge.may && !q->hedge.disk) {
-        q->cause = "the second tier is late";
+        late->cause = "the second tier is late";
         return true;
     }
     if (q->sliced != NULL) {
-        q->cause = "its pools are large";
+        late->cause = "its pools are large";
         return false;
     }
     if (q->load != NULL) {
         asker_drop(late->loop->asker, q->load);
         q->load = NULL;
-        q->cause = "the store is late";
+        late->cause = "the store is late";
         return true;
     }
     bool waits = offload_take_back(&late->loop->worker->pool->service->offload, &q->job);
     if (q->job.lane == OFFLOAD_COLD) {
-        q->cause = waits ? "other users are before whom the disk is late with" : "the disk is late";
+        late->cause = waits ? "other users are before whom the disk is late with" : "the disk is late";
     } else {
-        q->cause = waits ? "other users with very many plays are before" : "the user has very many plays";
+        late->cause = waits ? "other users with very many plays are before" : "the user has very many plays";
     }
     return waits;
 }
@@ -208,12 +208,19 @@ static size_t question_size(const struct service_loop *l, const struct request *
            bitmaps * bitmap_size(rq->n) + rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
 }
 
-/* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
-static int64_t deadline_of(const struct service_loop *l, const struct request *rq)
+/* Whichever is earlier. 0: none. */
+void question_set_deadline(const struct service_loop *l, const struct request *rq, struct late *late)
 {
     int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
     int64_t ours = timeout_ms > 0 ? clock_real_us() + timeout_ms * 1000 : 0, theirs = rq->deadline_us;
-    return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
+    const bool is_ours = theirs == 0 || (ours != 0 && ours < theirs);
+    late->rq.deadline_us = is_ours ? ours : theirs;
+    late->limit = is_ours ? "question_timeout" : "its deadline";
+}
+
+size_t question_size_max(const struct service_loop *l, const struct request *rq)
+{
+    return question_size(l, rq, true);
 }
 
 static const uint64_t *hashes_of(const struct service_loop *l, const struct request *rq)
@@ -234,7 +241,7 @@ static struct exposure exposure_of(const struct service_loop *l, const struct re
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
 {
-    struct question *q = late_new(l, c, rq, question_size(l, rq, wants), state);
+    struct question *q = late_new(l, c, rq, question_size(l, rq, wants), 0, state);
     if (q == NULL) {
         return NULL;
     }
@@ -248,8 +255,9 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     q->late.go_on = go_on;
     q->late.free = free_question;
     q->late.take_back = take_back;
-    q->late.rq.deadline_us = deadline_of(l, rq);
-    q->limit = q->late.rq.deadline_us == rq->deadline_us ? "its deadline" : "question_timeout";
+    if (!rq->is_part) { /* else it is the whole that has one */
+        question_set_deadline(l, rq, &q->late);
+    }
     q->seen = unseen + 2 * bits;
     q->wants = wants;
     q->query = (struct query){.kind = (enum query_kind)rq->kind,
@@ -330,10 +338,12 @@ static void count(struct service_loop *l, const struct request *rq, const struct
     meter_count(m, COUNT_CANDIDATES, rq->n);
     meter_count(m, COUNT_UNSEEN, rq->n_unseen);
     meter_count(m, COUNT_FALSE_HITS, dedup_false_hits(a->error, rq->n));
-    meter_count(m, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(l->dedup, a->error));
+    meter_count(m, COUNT_OVER_ERROR_RATE,
+                dedup_over_error_rate(l->dedup, rq->also != NULL ? rq->also->error : a->error));
     if (!policy_is_plain(rq->policy)) {
-        policy_meter_note(&l->worker->pool->service->policies, &config_now(l->dedup->cfg)->policies, rq->policy,
-                          dedup_stamp(l->dedup), rq->n, rq->n - rq->n_unseen);
+        const struct policy_answer answer = {rq->policy, dedup_stamp(l->dedup), rq->n, rq->n - rq->n_unseen,
+                                             rq->also != NULL ? rq->also->hidden : NULL};
+        policy_meter_note(&l->worker->pool->service->policies, &config_now(l->dedup->cfg)->policies, &answer);
     }
 }
 
@@ -388,9 +398,13 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
     return state;
 }
 
-/* a was answered with that code; err says why not. Before its places there is room for one more. */
-static enum request_state finish(struct service_loop *l, struct conn *c, struct request *rq, struct query *a, int code,
-                                 struct err *err)
+bool question_is_through(const struct request *late)
+{
+    return ((const struct question *)late)->was_through;
+}
+
+enum request_state question_finish(struct service_loop *l, struct conn *c, struct request *rq, struct query *a,
+                                   int code, struct err *err)
 {
     bool blocks = rq->session.data != NULL && rq->kind != REQUEST_HISTORY, hidden = a->hide != NULL;
     if (code >= 0 && blocks && !hidden) {
@@ -421,6 +435,9 @@ static enum request_state finish(struct service_loop *l, struct conn *c, struct 
     rq->unseen = a->unseen;
     rq->error = a->error;
     rq->n_unseen = rq->n_answer = a->n_unseen;
+    if (rq->is_part) {
+        return REQUEST_ANSWERED;
+    }
     if (rq->has_limit && (uint64_t)rq->limit < rq->n_unseen) {
         rq->n_answer = (size_t)rq->limit;
     }
@@ -435,18 +452,18 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
     bool incomplete = q->hedge.refused && q->code >= 0; /* better than none */
     if (late->overdue && !incomplete) {
         struct err err = {0};
-        err_set(&err, ERR_LATE, "not answered within %s: %s", q->limit, q->cause);
+        err_set(&err, ERR_LATE, "not answered within %s: %s", late->limit, late->cause);
         return request_fail(l, rq, &err);
     }
     if (q->hedge.won) {
         struct err err = {0}; /* late->err may be an offload thread's still */
-        return finish(l, late->conn, rq, &q->hedge.answer, 0, &err);
+        return question_finish(l, late->conn, rq, &q->hedge.answer, 0, &err);
     }
     if (ask_through(l, q, rq->items)) {
         return late_leave(late, rq);
     }
     unite(l, q);
-    return finish(l, late->conn, rq, &q->query, q->code, &late->err);
+    return question_finish(l, late->conn, rq, &q->query, q->code, &late->err);
 }
 
 /* --- the beginning --- */
@@ -538,8 +555,7 @@ static void copy_answer(struct query *to, const struct query *from)
     memcpy(to->unseen, from->unseen, bitmap_size(from->line != NULL ? from->n_tested : from->n));
 }
 
-/* Whose candidates are known. */
-static enum request_state ask(struct service_loop *l, struct conn *c, struct request *rq)
+enum request_state question_ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
     enum request_state state;
@@ -595,7 +611,7 @@ static enum request_state ask(struct service_loop *l, struct conn *c, struct req
             return late_leave(&q->late, rq);
         }
     }
-    return finish(l, c, rq, a, code, &err);
+    return question_finish(l, c, rq, a, code, &err);
 }
 
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
@@ -615,7 +631,8 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
             return request_fail(l, rq, &err);
         }
     }
-    enum request_state state = ask(l, c, rq);
+    const bool also = !policy_is_plain(rq->policy) && rq->policy->n_also > 0;
+    enum request_state state = also ? request_ask_also(l, c, rq) : question_ask(l, c, rq);
     sending_end(rq->sending); /* unless it is late, or what was taken is recorded */
     rq->sending = NULL;
     return state;

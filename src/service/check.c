@@ -130,6 +130,20 @@ int request_find_policy(const struct dedup *d, struct request *rq, struct err *e
     return 0;
 }
 
+int request_check_also(const struct request *rq, struct err *err)
+{
+    char id[ID_MAX];
+    for (size_t i = 0; rq->policy != NULL && i < rq->policy->n_also; i++) {
+        const size_t len = policy_also_user(rq->policy, i, rq->user, id);
+        if (len > ID_MAX) {
+            const struct slice name = policy_also(rq->policy, i);
+            return err_set(err, ERR_INVALID, "also %.*s of policy \"%s\" is a user of %zu bytes: an id has 1 to %d",
+                           (int)name.len, name.data, rq->policy->name, len, ID_MAX);
+        }
+    }
+    return 0;
+}
+
 int request_may_write(const struct dedup *d, const struct request *rq, struct err *err)
 {
     bool writes = rq->deliver || rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY ||

@@ -124,7 +124,7 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
     }
     size_t size = sizeof(struct forget) + dedup_forget_size(rq->user, rq->items, rq->n);
     enum request_state state;
-    struct forget *f = late_new(l, c, rq, size, &state);
+    struct forget *f = late_new(l, c, rq, size, 0, &state);
     if (f == NULL) {
         return state;
     }

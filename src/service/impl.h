@@ -21,6 +21,9 @@ int request_is_fresh(const struct dedup *d, const struct request *rq, struct err
 /* The same: which policy holds of a question; its own from then on. ERR_INVALID: there is none of that name. */
 int request_find_policy(const struct dedup *d, struct request *rq, struct err *err);
 
+/* The same: that the other users whom its policy looks at have ids. */
+int request_check_also(const struct request *rq, struct err *err);
+
 /* Whether its policy minds no delivery, so that what another answer is about to send may be answered as well. */
 static inline bool request_sends_again(const struct request *rq)
 {
@@ -45,11 +48,14 @@ struct late {
     enum request_state (*go_on)(struct service_loop *l, struct late *late);
     void (*free)(struct late *late);
     bool (*take_back)(struct late *late); /* from its source; false: that is at it. NULL: it always is */
+    const char *limit, *cause;            /* of what is overdue: what has passed; why, as take_back() found it */
 };
 
-/* Memory of so many bytes for a late request, zeroed but for the request, whose items stay the edge's. NULL: there is
- * none; then *state says what to answer. */
-void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, enum request_state *state);
+/* Memory of so many bytes for a late request, zeroed but for the request, whose items stay the edge's. beside: what its
+ * parts will take, one after the other, which is asked for now. NULL: there is none; then *state says what to answer.
+ */
+void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, size_t beside,
+               enum request_state *state);
 
 /* A source has it, and the edge is told when it has arrived. Returns REQUEST_LATE. */
 enum request_state late_leave(struct late *late, struct request *rq);
@@ -60,10 +66,19 @@ void late_arrived(struct late *late);
 /* On the loop: there is an answer, though a source may still be at it. */
 void late_tell(struct late *late);
 
+/* As service_end(). Why it was not there yet, if it was late. */
+const char *late_end(struct request *rq);
+
 /* The outcome: an error, in memory that lasts as long as the request. */
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err);
 
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq); /* ask.c */
+/* ask_also.c: the same about all users whom its policy looks at, once its candidates are known. */
+struct also_answer {
+    uint64_t hidden[POLICY_ALSO]; /* by each of them, and by none before */
+    double error;                 /* the largest of one user's */
+};
+enum request_state request_ask_also(struct service_loop *l, struct conn *c, struct request *rq);
 enum request_state request_forget(struct service_loop *l, struct conn *c, struct request *rq);
 
 enum request_state request_change_pool(struct service_loop *l, struct conn *c, struct request *rq); /* pool_change.c */

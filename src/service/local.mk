@@ -12,6 +12,7 @@ libunseen_a_SOURCES += \
 	src/service/login.h \
 	src/service/login_thread.c \
 	src/service/ask.c \
+	src/service/ask_also.c \
 	src/service/batch.c \
 	src/service/batch.h \
 	src/service/ask_hedge.c \

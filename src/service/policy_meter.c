@@ -49,18 +49,21 @@ static void turn_day(struct policy_count *c, int64_t at_ms)
     }
 }
 
-void policy_meter_note(struct policy_meter *m, const struct policies *all, const struct policy *p, int64_t at_ms,
-                       uint64_t candidates, uint64_t hidden)
+void policy_meter_note(struct policy_meter *m, const struct policies *all, const struct policy_answer *answer)
 {
+    const struct policy *p = answer->policy;
     pthread_mutex_lock(&m->mutex);
     struct policy_count *c = find(m, p->name);
     c = c != NULL ? c : make(m, all, p->name);
     if (c != NULL) {
-        turn_day(c, at_ms);
+        turn_day(c, answer->at_ms);
         c->questions++;
-        c->candidates += candidates;
-        c->hidden += hidden;
-        c->hidden_today += hidden;
+        c->candidates += answer->candidates;
+        c->hidden += answer->hidden;
+        c->hidden_today += answer->hidden;
+        for (size_t i = 0; answer->also != NULL && i < p->n_also; i++) {
+            c->also[i] += answer->also[i];
+        }
     }
     pthread_mutex_unlock(&m->mutex);
 }

@@ -12,7 +12,8 @@ struct policy_count {
     uint64_t questions, candidates;
     uint64_t hidden; /* of these, by whatever rule of the question */
     uint64_t hidden_today;
-    int64_t day; /* since 1970: which is today's */
+    uint64_t also[POLICY_ALSO]; /* of the hidden ones: what each of these users added */
+    int64_t day;                /* since 1970: which is today's */
 };
 
 /* A name that is gone from the configuration keeps its counts until another one needs the room. */
@@ -24,9 +25,16 @@ struct policy_meter {
 void policy_meter_init(struct policy_meter *m);
 void policy_meter_destroy(struct policy_meter *m);
 
-/* A question that was answered at that time. all: those of the configuration in force. */
-void policy_meter_note(struct policy_meter *m, const struct policies *all, const struct policy *p, int64_t at_ms,
-                       uint64_t candidates, uint64_t hidden);
+/* A question that was answered. */
+struct policy_answer {
+    const struct policy *policy;
+    int64_t at_ms;
+    uint64_t candidates, hidden;
+    const uint64_t *also; /* what each of its policy's other users hid; NULL: there are none */
+};
+
+/* all: those of the configuration in force. */
+void policy_meter_note(struct policy_meter *m, const struct policies *all, const struct policy_answer *answer);
 
 /* The counts of a policy, as of that time. */
 void policy_meter_look(struct policy_meter *m, const struct policy *p, int64_t at_ms, struct policy_count *out);

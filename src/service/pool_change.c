@@ -122,7 +122,7 @@ enum request_state request_change_pool(struct service_loop *l, struct conn *c, s
         size += 1 + rq->items[i].len;
     }
     enum request_state state;
-    struct pool_request *p = late_new(l, c, rq, size, &state);
+    struct pool_request *p = late_new(l, c, rq, size, 0, &state);
     if (p == NULL) {
         return state;
     }

@@ -44,12 +44,23 @@ struct question {
     bool wants;       /* the old Redis is still to be asked, about query.elsewhere */
     bool was_through; /* it was */
     uint8_t *seen;
-    const char *limit, *cause; /* of what is overdue */
-    struct pool_line line;     /* of pools, which are held */
+    struct pool_line line; /* of pools, which are held */
     struct question_line order;
     const struct slice *items; /* their items, where the old Redis is to be asked; else NULL */
     struct question_hedge hedge;
 };
+
+/* ask.c: its deadline, in late->rq, and what it is called: the request's own, or that of question_timeout. */
+void question_set_deadline(const struct service_loop *l, const struct request *rq, struct late *late);
+/* What it takes at most: memory for one that is not answered at once. */
+size_t question_size_max(const struct service_loop *l, const struct request *rq);
+/* A question whose candidates are known: rq->line, or rq->known, or the loop's hashes. */
+enum request_state question_ask(struct service_loop *l, struct conn *c, struct request *rq);
+/* It is with the old Redis, whose answer is waited for no longer than legacy_timeout, whatever the deadline. */
+bool question_is_through(const struct request *late);
+/* The end: a was answered with that code; err says why not. Before its places there is room for one more. */
+enum request_state question_finish(struct service_loop *l, struct conn *c, struct request *rq, struct query *a,
+                                   int code, struct err *err);
 
 /* ask.c: the holder of the question is through with it, and a client waits. */
 void question_answered(struct service_loop *l, struct question *q);

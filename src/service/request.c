@@ -16,10 +16,11 @@ enum request_state request_fail(struct service_loop *l, struct request *rq, cons
 
 /* --- late ones --- */
 
-void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, enum request_state *state)
+void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, size_t beside,
+               enum request_state *state)
 {
-    if (!conn_has_room(c, BUDGET_REPLY, size)) {
-        conn_starve(c, BUDGET_REPLY, size);
+    if (!rq->is_part && !conn_has_room(c, BUDGET_REPLY, size + beside)) {
+        conn_starve(c, BUDGET_REPLY, size + beside);
         *state = REQUEST_WAIT;
         return NULL;
     }
@@ -32,7 +33,7 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     }
     late->rq = *rq;
     late->rq.late = &late->rq;
-    late->rq.late_size = size;
+    late->rq.late_size = size + beside;
     late->rq.sending = NULL;  /* until it leaves */
     late->rq.deadline_us = 0; /* a question sets its own; what is being written has none */
     late->conn = c;
@@ -154,15 +155,17 @@ void service_on_deadline(uv_timer_t *timer)
     set_timer(l);
 }
 
-void service_end(struct request *rq)
+const char *late_end(struct request *rq)
 {
     struct late *late = (struct late *)rq;
     if (late == NULL) {
-        return;
+        return NULL;
     }
     struct conn *c = late->away && !late->told ? late->conn : NULL;
     withdraw(late->loop, late);
-    if (take_back(late)) {
+    const bool ours = take_back(late);
+    const char *cause = late->cause;
+    if (ours) {
         late->free(late);
     } else {
         late->ended = true;
@@ -171,6 +174,12 @@ void service_end(struct request *rq)
     if (c != NULL) {
         conn_release(c);
     }
+    return cause;
+}
+
+void service_end(struct request *rq)
+{
+    late_end(rq);
 }
 
 void service_refused(struct conn *c, const struct request *rq)
@@ -306,7 +315,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     const struct dedup *d = rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY ? l->recording : l->dedup;
     if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0 ||
         (d == NULL && service_loading(l->worker->pool->service, &err) < 0) || request_may_write(d, rq, &err) < 0 ||
-        request_is_fresh(d, rq, &err) < 0 || request_find_policy(d, rq, &err) < 0) {
+        request_is_fresh(d, rq, &err) < 0 || request_find_policy(d, rq, &err) < 0 || request_check_also(rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -50,6 +50,7 @@ enum request_state {
 };
 
 struct account;
+struct also_answer;
 struct pool_line;
 struct pool_line_walk;
 
@@ -76,10 +77,12 @@ struct request {
     bool hashed;       /* a question: items is one, with n hash_id()s of 8 bytes each, little endian, and nothing else;
                         * of a client's, whose ids they are only it knows ... */
     struct slice seed; /* ... this is the fingerprint of the seed that it has, as INFO shows it; data NULL: not said */
-    bool of_node;      /* another node asks, of the same seed, and it asks the old Redis by itself */
-    int first_month;   /* of its window, by its clock; 0: by the window and the clock here */
-    int64_t at_ms;     /* of plays, unix; with has_at */
-    int64_t limit;     /* at most so many items are answered; with has_limit */
+    bool is_part;      /* the service's own: of a question about several users, about one of them (ask_also.c) */
+    const struct also_answer *also; /* the same: what came of its parts; NULL: there were none */
+    bool of_node;                   /* another node asks, of the same seed, and it asks the old Redis by itself */
+    int first_month;                /* of its window, by its clock; 0: by the window and the clock here */
+    int64_t at_ms;                  /* of plays, unix; with has_at */
+    int64_t limit;                  /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     int64_t deadline_us; /* clock_real_us(): a question that is not answered by then is refused, as it is
                           * question_timeout after it was submitted; 0: none of its own */

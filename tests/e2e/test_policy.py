@@ -263,7 +263,7 @@ def test_check_config(folder):
         '[policy NAME]',
         "11: plays is given twice in [policy two]",
         "12: slots belongs in [unseen]; here it stands in [policy two], which begins in line 9",
-        '13: there is no option "group" in [policy two], only plays and item']
+        '13: there is no option "group" in [policy two], only plays, item and also']
 
 
 # --- the model ---
@@ -387,11 +387,11 @@ def test_what_each_hid(make_server):
         with urllib.request.urlopen(http_url(server) + "/v1/policies", timeout=30) as answer:
             shown = json.loads(answer.read())
         assert shown["policies"][3] == {"policy": "feed", "plays": "1", "item": "1 in 10min, 3 in 7d", "questions": 2,
-                                        "candidates": 6, "hidden": 4, "hidden_today": 4}
+                                        "candidates": 6, "hidden": 4, "hidden_today": 4, "also": []}
         assert json.loads(run("policy", "--json", "--to", f"127.0.0.1:{server.port}")) == shown
         c.command("DEBUG", "ADVANCE", DAY)
         assert told()["feed"] == (2, 6, 4, 0)
-        assert "feed    1       1 in 10min, 3 in 7d          2             0       4" in run("policy", "--to", f"127.0.0.1:{server.port}")
+        assert "feed    1       1 in 10min, 3 in 7d  -             2             0       4" in run("policy", "--to", f"127.0.0.1:{server.port}")
         reload(server, policies={"feed": POLICIES["feed"]})
         assert told() == {"feed": (2, 6, 4, 0)}
 

@@ -222,7 +222,21 @@ static void test_lines(void **state)
          "item has the cap \"1 in 99999999999999999999d\", expected a time of 1s to 3660d"},
         {"item", "once in 7d", NULL,
          "item has the cap \"once in 7d\", expected 1, off, or caps such as 1 in 10min, 3 in 7d"},
-        {"group", "2 in 1h", NULL, "there is no option \"group\" in [policy feed], only plays and item"},
+        {"also", "push:{user}", "push:{user}", NULL},
+        {"also", "  a:{user}:b  all\t{user}{user} ", "a:{user}:b all {user}{user}", NULL},
+        {"also", "a b c d e f g h", "a b c d e f g h", NULL},
+        {"also", "a b c d e f g h i", NULL, "also names more users, expected at most 8"},
+        {"also", "", NULL, "also is empty, expected users, as in push:{user}"},
+        {"also", "push:{user} {user}", NULL,
+         "also has \"{user}\", which is the user, expected other users, as in push:{user}"},
+        {"also", "a b a", NULL, "also has \"a\" twice"},
+        {"also", "push:{usr}", NULL,
+         "also has \"push:{usr}\", expected UTF-8 without quotes, \\, and braces but in {user}"},
+        {"also", "push:user}", NULL,
+         "also has \"push:user}\", expected UTF-8 without quotes, \\, and braces but in {user}"},
+        {"also", "a\\b", NULL, "also has \"a\\\\b\", expected UTF-8 without quotes, \\, and braces but in {user}"},
+        {"also", "a\xff", NULL, "also has \"a\\\\xff\", expected UTF-8 without quotes, \\, and braces but in {user}"},
+        {"group", "2 in 1h", NULL, "there is no option \"group\" in [policy feed], only plays, item and also"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct policy p = policy_of("window", "1");
@@ -235,13 +249,53 @@ static void test_lines(void **state)
             continue;
         }
         assert_int_equal(code, 0);
-        lines[i].option[0] == 'p' ? policy_plays_text(&p, text) : policy_item_text(&p, text);
+        switch (lines[i].option[0]) {
+        case 'p':
+            policy_plays_text(&p, text);
+            break;
+        case 'i':
+            policy_item_text(&p, text);
+            break;
+        default:
+            snprintf(text, sizeof text, "%.150s", p.also);
+            break;
+        }
         assert_string_equal(text, lines[i].shown);
         struct policy again = policy_of("window", "1");
         assert_int_equal(policy_set(&again, lines[i].option, text, &err), 0);
         const struct policies one = {1, {p}}, other = {1, {again}};
         assert_true(policies_same(&one, &other));
     }
+}
+
+static void test_other_users(void **state)
+{
+    (void)state;
+    struct policy p = policy_of("window", "1");
+    struct err err = {0};
+    char id[HASH_ID_MAX + 1] = {0}, most[HASH_ID_MAX - 2];
+    assert_int_equal(policy_set(&p, "also", "a:{user} all {user}{user}", &err), 0);
+    assert_int_equal(p.n_also, 3);
+    assert_int_equal(policy_also_user(&p, 0, slice_str("u7"), id), 4);
+    assert_memory_equal(id, "a:u7", 4);
+    assert_int_equal(policy_also_user(&p, 1, slice_str("u7"), id), 3);
+    assert_memory_equal(id, "all", 3);
+    assert_int_equal(policy_also_user(&p, 2, slice_str("u7"), id), 4);
+    assert_memory_equal(id, "u7u7", 4);
+    memset(most, 'x', sizeof most);
+    assert_int_equal(policy_also_user(&p, 0, slice_of(most, sizeof most), id), HASH_ID_MAX);
+    assert_int_equal(id[HASH_ID_MAX - 1], 'x');
+    assert_int_equal(id[HASH_ID_MAX], 0);
+    assert_int_equal(policy_also_user(&p, 2, slice_of(most, sizeof most), id), 2 * sizeof most);
+    assert_int_equal(id[HASH_ID_MAX], 0);
+    char long_name[POLICY_ALSO_TEXT];
+    memset(long_name, 'x', sizeof long_name);
+    long_name[sizeof long_name - 1] = '\0';
+    assert_int_equal(policy_set(&p, "also", long_name, &err), ERR_RANGE);
+    assert_string_equal(err.text, "also has more than 510 bytes");
+    assert_string_equal(p.also, "a:{user} all {user}{user}");
+    long_name[sizeof long_name - 2] = '\0';
+    assert_int_equal(policy_set(&p, "also", long_name, &err), 0);
 }
 
 static void test_names(void **state)
@@ -274,7 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_caps),  cmocka_unit_test(test_until), cmocka_unit_test(test_view),
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_names), cmocka_unit_test(test_other_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

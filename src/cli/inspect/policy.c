@@ -29,10 +29,24 @@ static const char help[] =
 struct shown {
     struct policy policy;
     bool counted; /* a server said what it hid: */
-    uint64_t questions, candidates, hidden, hidden_today;
+    uint64_t questions, candidates, hidden, hidden_today, also[POLICY_ALSO];
 };
 
 /* --- where they come from --- */
+
+static int read_also(const struct reply *map, struct shown *out, struct err *err)
+{
+    const struct reply *list = reply_field(map, "also");
+    char text[POLICY_ALSO_TEXT] = "";
+    size_t n = list != NULL && list->kind == REPLY_ARRAY ? list->n : 0, len = 0;
+    for (size_t i = 0; i < n && i < POLICY_ALSO && len < sizeof text; i++) {
+        char user[POLICY_ALSO_TEXT];
+        reply_copy(&list->items[i], "user", user, sizeof user);
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%s", i > 0 ? " " : "", user);
+        out->also[i] = reply_count(&list->items[i], "hidden");
+    }
+    return n > 0 ? policy_set(&out->policy, "also", text, err) : 0;
+}
 
 static int read_one(const struct reply *map, struct policies *names, struct shown *out, struct err *err)
 {
@@ -58,7 +72,11 @@ static int read_one(const struct reply *map, struct policies *names, struct show
                           .candidates = reply_count(map, "candidates"),
                           .hidden = reply_count(map, "hidden"),
                           .hidden_today = reply_count(map, "hidden_today")};
-    return 0;
+    rc = read_also(map, out, err);
+    if (rc < 0) {
+        err_prefix(err, "the server's answer");
+    }
+    return rc;
 }
 
 static int ask(struct client *client, struct shown *out, struct err *err)
@@ -97,7 +115,7 @@ static void print_table(const struct shown *all, int n)
 {
     char text[POLICY_TEXT], count[OUTPUT_TEXT];
     struct table t;
-    table_begin(&t, "policy|plays|item|questions>|hidden today>|hidden>");
+    table_begin(&t, "policy|plays|item|also|questions>|hidden today>|hidden>");
     for (int i = 0; i < n; i++) {
         const struct shown *s = &all[i];
         table_cell(&t, "%s", s->policy.name);
@@ -105,6 +123,7 @@ static void print_table(const struct shown *all, int n)
         table_cell(&t, "%s", text);
         policy_item_text(&s->policy, text);
         table_cell(&t, "%s", text);
+        table_cell(&t, "%s", s->policy.n_also > 0 ? s->policy.also : "-");
         table_cell(&t, "%s", s->counted ? count_text(s->questions, count) : "-");
         table_cell(&t, "%s", s->counted ? count_text(s->hidden_today, count) : "-");
         table_cell(&t, "%s", s->counted ? count_text(s->hidden, count) : "-");
@@ -142,12 +161,23 @@ static void explain_item(const struct policy *p)
     }
 }
 
+static void explain_also(const struct shown *s)
+{
+    char count[OUTPUT_TEXT];
+    for (size_t i = 0; i < s->policy.n_also; i++) {
+        const struct slice user = policy_also(&s->policy, i);
+        printf("  Hidden is also what it hides from %.*s", (int)user.len, user.data);
+        printf(s->counted ? ", which added %s.\n" : ".\n", count_text(s->also[i], count));
+    }
+}
+
 static void explain(const struct shown *s)
 {
     char count[OUTPUT_TEXT];
     puts(s->policy.name);
     explain_plays(&s->policy);
     explain_item(&s->policy);
+    explain_also(s);
     if (strcmp(s->policy.name, POLICY_DEFAULT) == 0) {
         puts("  It holds for questions that name no policy.");
     }
@@ -178,6 +208,16 @@ static void print_json(const struct shown *all, int n)
             json_number(&j, "hidden", (int64_t)all[i].hidden);
             json_number(&j, "hidden_today", (int64_t)all[i].hidden_today);
         }
+        json_open(&j, "also", '[');
+        for (size_t k = 0; k < all[i].policy.n_also; k++) {
+            json_open(&j, NULL, '{');
+            json_id(&j, "user", policy_also(&all[i].policy, k));
+            if (all[i].counted) {
+                json_number(&j, "hidden", (int64_t)all[i].also[k]);
+            }
+            json_close(&j, '}');
+        }
+        json_close(&j, ']');
         json_close(&j, '}');
     }
     json_close(&j, ']');

@@ -24,7 +24,7 @@ static const char help[] =
 
 static void print_people(struct slice user, struct slice item, const struct place *places, int n)
 {
-    char month[MONTH_TEXT], text[OUTPUT_TEXT];
+    char name[PLACE_TEXT], text[OUTPUT_TEXT];
     struct buf line = {0};
     escape_id(&line, item);
     buf_addf(&line, n > 0 ? " is hidden from " : " is unseen by ");
@@ -38,15 +38,18 @@ static void print_people(struct slice user, struct slice item, const struct plac
     struct table t;
     table_begin(&t, "seen in|chance of error");
     for (int i = 0; i < n; i++) {
-        table_cell(&t, "%s", place_name(&places[i], month));
-        table_cell(&t, "%s", places[i].kind == PLACE_MONTH ? chance_text(places[i].error, text) : "none");
+        struct buf cell = {0};
+        escape_id(&cell, place_name(&places[i], name));
+        table_cell(&t, "%.*s", (int)cell.len, cell.data);
+        buf_free(&cell);
+        table_cell(&t, "%s", places[i].error > 0 ? chance_text(places[i].error, text) : "none");
     }
     table_end(&t, stdout);
 }
 
 static void print_json(struct slice user, struct slice item, const struct place *places, int n)
 {
-    char month[MONTH_TEXT];
+    char name[PLACE_TEXT];
     struct json j = {.out = stdout};
     json_open(&j, NULL, '{');
     json_id(&j, "user", user);
@@ -55,7 +58,7 @@ static void print_json(struct slice user, struct slice item, const struct place 
     json_open(&j, "places", '[');
     for (int i = 0; i < n; i++) {
         json_open(&j, NULL, '{');
-        json_text(&j, "place", place_name(&places[i], month));
+        json_id(&j, "place", place_name(&places[i], name));
         json_double(&j, "error", places[i].error);
         json_close(&j, '}');
     }

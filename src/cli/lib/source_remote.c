@@ -116,22 +116,25 @@ static int remote_history(struct source *s, struct slice user, struct history *o
 static int read_place(const struct reply *name, const struct reply *error, const struct asked *q, struct place *out,
                       struct err *err)
 {
-    char text[PLACE_TEXT] = "";
+    char text[PLACE_TEXT], is[PLACE_TEXT];
     *out = (struct place){0};
     if (name->kind != REPLY_TEXT || name->text.len >= sizeof text) {
         return unexpected(q, "place", err);
     }
-    memcpy(text, name->text.data, name->text.len);
-    static const enum place_kind named[] = {PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_LEGACY};
+    snprintf(text, sizeof text, "%.*s", (int)name->text.len, name->text.data);
+    static const enum place_kind named[] = {PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_ITEM, PLACE_LEGACY};
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-        char month[MONTH_TEXT];
         out->kind = named[i];
-        if (strcmp(text, place_name(out, month)) == 0) {
+        if (slice_eq(name->text, place_name(out, is))) {
             return 0;
         }
     }
-    out->kind = PLACE_MONTH;
-    out->month = month_parse(text);
+    static const char also[] = "also:";
+    const size_t n = sizeof also - 1;
+    const bool of_other = name->text.len > n && memcmp(name->text.data, also, n) == 0;
+    out->kind = of_other ? PLACE_ALSO : PLACE_MONTH;
+    out->user = of_other ? slice_of(name->text.data + n, name->text.len - n) : out->user;
+    out->month = of_other ? 0 : month_parse(text);
     bool good = out->month >= 0 && reply_number(error, &out->error);
     return good ? 0 : unexpected(q, text, err);
 }
