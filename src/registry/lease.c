@@ -47,8 +47,9 @@ struct lease {
 static void look(struct lease *l)
 {
     struct lease_self *self = &l->self;
-    *self = (struct lease_self){.address = ""};
+    *self = (struct lease_self){.address = "", .named = l->state.value.node};
     l->hooks.look(l->hooks.arg, self);
+    lease_look_back(&l->state, self);
     pthread_mutex_lock(&l->mutex);
     const struct lease_value *v = &l->state.value;
     bool was = lease_is_own(&l->state, self) && v->in_step;

@@ -23,7 +23,7 @@ enum { LEASE_TEXT = 320, LEASE_ALONE_MS = 3000, LEASE_STOP_MS = 2000 };
 
 struct lease_hooks {
     /* Who this node is now; all but in_step, and address points to what stays until the next call. */
-    void (*look)(void *arg, struct lease_self *out);
+    void (*look)(void *arg, struct lease_self *out); /* out->named is given */
     /* No writes are to be taken, and why; NULL: they may be. Whatever the role is: a replica that is promoted by hand
      * waits for the lock, too. */
     void (*hold)(void *arg, const char *why);

@@ -214,7 +214,7 @@ static enum lease_ask succeed(struct lease_state *s)
 static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     s->vacancy = 0;
-    s->published = false;
+    s->published = s->ran = false;
     enum lease_ask ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
     if (ask != LEASE_REST) {
         return ask;
@@ -262,7 +262,34 @@ static enum lease_ask publish(struct lease_state *s)
 static enum lease_ask take(struct lease_state *s, const struct lease_self *self, int64_t now_ms)
 {
     enum lease_ask ask = keep_session(s, &s->lock, LEASE_NEW_SESSION, now_ms);
+    s->ran = true;
     return ask != LEASE_REST ? ask : lock_as_heir(s, self);
+}
+
+void lease_look_back(const struct lease_state *s, struct lease_self *self)
+{
+    const struct lease_value *v = &s->value;
+    bool counts = s->known && s->readable && v->heir != 0 && self->term <= v->next; /* no other has led since */
+    if (!self->primary && self->has_named && counts) {
+        self->leader = v->node;
+        self->seq = self->named_seq;
+    }
+}
+
+/* Why this replica may not be promoted without what others may have. NULL: it may. */
+static const char *what_lacks(const struct lease_state *s, const struct lease_self *self)
+{
+    const struct lease_value *v = &s->value;
+    bool led = self->leader == self->node; /* the old primary, fenced: all that it has acknowledged is here */
+    if (!led && !v->in_step) {
+        return "the primary is gone and was out of step: nobody is promoted by itself";
+    }
+    if (self->leader != v->node) {
+        return "the primary is gone, and this node did not follow it";
+    }
+    return (!led && !is_named(&v->names, self->node)) || self->seq < v->names.seq
+               ? "the primary is gone, and this replica lacks some of what it has acknowledged"
+               : NULL;
 }
 
 /* The lock is free, or who holds it is silent. */
@@ -274,14 +301,9 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     if (s->unfit) {
         return cant_become_primary(s, now_ms);
     }
-    if (s->failover != FAILOVER_LOSSY && !s->value.in_step) {
-        return read_again(s, now_ms, "the primary is gone and was out of step: nobody is promoted by itself");
-    }
-    if (s->failover != FAILOVER_LOSSY && self->leader != s->value.node) {
-        return read_again(s, now_ms, "the primary is gone, and this node did not follow it");
-    }
-    if (s->failover != FAILOVER_LOSSY && (!is_named(&s->value.names, self->node) || self->seq < s->value.names.seq)) {
-        return read_again(s, now_ms, "the primary is gone, and this replica lacks some of what it has acknowledged");
+    const char *lacks = s->failover != FAILOVER_LOSSY ? what_lacks(s, self) : NULL;
+    if (lacks != NULL) {
+        return read_again(s, now_ms, lacks);
     }
     if (self->leader == 0) {
         return read_again(s, now_ms, "the primary is gone, and this node has followed nobody");
@@ -297,7 +319,8 @@ static enum lease_ask next_of_replica(struct lease_state *s, const struct lease_
 {
     enum lease_ask ask;
     if (lease_has_lock(s)) { /* for a promotion; or this node was the primary, or its own heir, and was fenced */
-        if (!is_heir(s, self) || self->leader == 0) {
+        bool fenced = self->leader == 0 || self->leader == self->node;
+        if (!is_heir(s, self) || (fenced && !s->ran)) { /* who has fenced it may be there, and comes first */
             s->session = &s->lock;
             return LEASE_RELEASE;
         }

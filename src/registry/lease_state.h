@@ -52,10 +52,11 @@
  * then the key becomes R's, and R takes writes. So as long as there is an heir nothing was acknowledged since the key
  * was the old primary's alone, whatever the heir's folder is, and a lock that is free again, or whose heir is silent,
  * is as it was before: of the replicas that are named one is taken, the heir after a new start is one of them, and the
- * old primary may be first. Each goes to a term above `next`, since the folder of any heir before may be a primary's of
- * that term, also of one whose promotion failed; so the old primary becomes its own heir. An heir that comes back with
- * such a folder, and finds the key as it left it, takes the lock and is the primary. If another has led since, its term
- * is lower.
+ * old primary may be first. So may one that the heir has fenced, or led on, before it was gone: a replica counts by
+ * what it has of the old primary, and the old primary has all of its own (lease_look_back()). Each goes to a term above
+ * `next`, since the folder of any heir before may be a primary's of that term, also of one whose promotion failed; so
+ * the old primary becomes its own heir. An heir that comes back with such a folder, and finds the key as it left it,
+ * takes the lock and is the primary. If another has led since, its term is lower.
  *
  * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
  * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
@@ -138,7 +139,10 @@ struct lease_self {
     bool alone; /* it has met no other node: none can have replaced it */
     uint64_t node, term;
     uint64_t leader, seq; /* replica: it has all up to seq of that node */
-    bool refuses;         /* replica: it would refuse plays: no room on its disk, or in its memory, or a broken disk */
+    uint64_t named;       /* the node that the key names, which is told; no primary: it has all of that, */
+    bool has_named;
+    uint64_t named_seq; /* up to there. That node may be itself */
+    bool refuses;       /* replica: it would refuse plays: no room on its disk, or in its memory, or a broken disk */
     const char *address;
     bool in_step; /* primary: what is to be recorded */
     struct lease_names names;
@@ -196,6 +200,7 @@ struct lease_state {
     uint64_t vacancy; /* the key's index while nobody holds it, or who does is silent; 0: it is held */
     int64_t vacant_ms;
     bool won; /* against all that have published for it */
+    bool ran; /* for the lock that it has: it took that as a replica, or as one that was fenced before */
 
     bool unfit;       /* its promotion failed: it lets the lock go, and publishes that it has nothing, */
     int64_t unfit_ms; /* since then */
@@ -212,6 +217,9 @@ struct lease_state {
 void lease_state_begin(struct lease_state *s, enum config_failover failover, const struct lease_promises *promises,
                        const char *own);
 
+/* Under an heir a node counts as one that follows whom the key names, if it has followed that. Called before a
+ * question, once self is known. */
+void lease_look_back(const struct lease_state *s, struct lease_self *self);
 /* What to ask now; its arguments are in s: session, index, wanted, vacancy, wait_ms. */
 enum lease_ask lease_next(struct lease_state *s, const struct lease_self *self, int64_t now_ms);
 /* What came of it. */

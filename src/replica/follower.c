@@ -253,7 +253,10 @@ static int look_up(struct follower *f, struct err *err)
     struct feed_cursor at;
     struct store_node now;
     role_look(f->r->dedup->role, &now);
-    int rc = cursor_find_last(f->r->store, f->reader, now.leader, &at, err);
+    f->n_before = 0;
+    int rc = cursor_list(f->r->store, f->reader, f->before, err);
+    f->n_before = rc < 0 ? 0 : rc;
+    rc = rc < 0 ? rc : cursor_find_last(f->r->store, f->reader, now.leader, &at, err);
     if (rc == 1) {
         f->state.node = at.node;
         f->state.run = at.run;
@@ -342,6 +345,24 @@ void follower_look(const struct follower *f, struct follower_state *out)
     *out = f->state;
     pthread_mutex_unlock((pthread_mutex_t *)&f->mutex);
     out->age_ms = age_ms(f);
+}
+
+bool follower_has(struct follower *f, uint64_t node, uint64_t *seq)
+{
+    bool has = false;
+    pthread_mutex_lock(&f->mutex);
+    for (int i = 0; i < f->n_before && node != 0; i++) {
+        if (f->before[i].node == node) {
+            *seq = f->before[i].seq;
+            has = true;
+        }
+    }
+    if (node != 0 && f->state.node == node) {
+        *seq = f->state.applied;
+        has = true;
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return has;
 }
 
 int follower_fresh(const struct follower *f, const struct config *live, struct err *err)

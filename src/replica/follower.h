@@ -52,6 +52,9 @@ int follower_fresh(const struct follower *f, const struct config *live, struct e
 /* Waits until all up to seq is durable here, or for ms: 0, ERR_LATE. */
 int follower_wait(struct follower *f, uint64_t seq, int64_t ms, struct err *err);
 
+/* Any thread: whether something of that node's feed is here, now or before another was followed, and up to where. */
+bool follower_has(struct follower *f, uint64_t node, uint64_t *seq);
+
 /* Another replica of the primary's. */
 struct sibling {
     uint64_t node;

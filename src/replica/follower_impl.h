@@ -50,6 +50,8 @@ struct follower {
     pthread_cond_t more;   /* is applied */
     bool done;             /* what the store was asked for */
     struct follower_state state;
+    struct feed_cursor before[CURSOR_NODES_MAX]; /* of all nodes that were followed before state.node */
+    int n_before;
     struct sibling siblings[FEEDER_REPLICAS_MAX]; /* written by the thread alone */
     int n_siblings;
 };

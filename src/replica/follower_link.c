@@ -286,6 +286,19 @@ static int find_cursor(struct follower *f, const struct hello *hello, struct err
     return follower_go_on(f, &best, err);
 }
 
+/* What it has of whom it followed until now, if another comes. With the mutex. */
+static void note_before(struct follower *f)
+{
+    int i = 0;
+    while (i < f->n_before && f->before[i].node != f->state.node) {
+        i++;
+    }
+    if (f->state.node != 0 && f->state.node != f->cursor.node && i < CURSOR_NODES_MAX) {
+        f->before[i] = (struct feed_cursor){f->state.node, f->state.run, f->state.applied};
+        f->n_before += i == f->n_before;
+    }
+}
+
 static int note_primary(struct follower *f, const struct hello *hello, struct err *err)
 {
     struct store_node now;
@@ -330,6 +343,7 @@ int follower_connect(struct follower *f, struct err *err)
     f->primary_run = hello.run;
     f->term = f->takes_over ? now.term : (uint64_t)hello.term; /* that term is this node's, once it is promoted */
     pthread_mutex_lock(&f->mutex);
+    note_before(f);
     f->state.node = f->cursor.node;
     f->state.run = f->cursor.run;
     f->state.applied = f->cursor.seq;

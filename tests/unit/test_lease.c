@@ -193,6 +193,7 @@ struct node {
     bool dies_behind; /* what it does there is done */
     int deaths;       /* so often */
     bool steps_down;  /* when it is asked to by who becomes primary: it is fenced */
+    bool leads_on;    /* as primary: the others follow it at once */
     int promotions;
 };
 
@@ -258,7 +259,9 @@ static int writers(const struct world *w)
 
 static void finish(struct world *w, struct node *n)
 {
-    lease_answered(&n->state, &n->self, &n->answer, clock_of(w, n));
+    struct lease_self self = n->self;
+    lease_look_back(&n->state, &self);
+    lease_answered(&n->state, &self, &n->answer, clock_of(w, n));
     if (n->self.primary && lease_is_overruled(&n->state, &n->self)) {
         n->self.primary = false; /* the role is fenced, and rejoins as a replica */
         n->self.term = n->state.value.term;
@@ -292,6 +295,14 @@ static void become_primary(struct world *w, struct node *n)
             old->self.primary = false;
             old->self.term = n->state.wanted.next;
             old->self.leader = old->self.seq = 0;
+            old->self.has_named = true; /* of itself */
+            old->self.named_seq = 200;
+        } else if (old != n && old->alive && n->leads_on && !old->self.primary) {
+            old->self.has_named = true;
+            old->self.named_seq = old->self.leader == w->consul.value.node ? old->self.seq : old->self.named_seq;
+            old->self.term = n->state.wanted.next;
+            old->self.leader = n->self.node;
+            old->self.seq = 3; /* of a feed that begins */
         }
     }
     n->self.in_step = n->self.primary && n->self.in_step;
@@ -303,7 +314,9 @@ static void become_primary(struct world *w, struct node *n)
 static void begin(struct world *w, struct node *n)
 {
     struct lease_state *s = &n->state;
-    enum lease_ask ask = lease_next(s, &n->self, clock_of(w, n));
+    struct lease_self self = n->self;
+    lease_look_back(s, &self);
+    enum lease_ask ask = lease_next(s, &self, clock_of(w, n));
     if (ask == LEASE_REST) {
         assert_true(s->wait_ms >= 0);
         n->busy_until = w->now + (s->wait_ms < STEP ? s->wait_ms : STEP);
@@ -331,7 +344,7 @@ static void begin(struct world *w, struct node *n)
         return;
     }
     int64_t until_ms = ask == LEASE_READ && s->wait_ms > 0 ? w->now + s->wait_ms + s->wait_ms / 16 : 0;
-    struct request r = {true, until_ms, ask, "", s->index, s->vacancy, s->over, s->wanted, n->self};
+    struct request r = {true, until_ms, ask, "", s->index, s->vacancy, s->over, s->wanted, self};
     r.self.leader = s->unfit ? 0 : r.self.leader;
     r.self.seq = s->unfit ? 0 : r.self.seq;
     if (s->session != NULL) {
@@ -807,7 +820,7 @@ static void come_back(struct world *w, int who)
 
 struct course {
     enum place place;
-    bool behind, third, lives_long, steps_down;
+    bool behind, third, lives_long, steps_down, leads_on;
     int deaths, order;
 };
 
@@ -826,6 +839,7 @@ static void winner_dies(const struct course *c)
     winner->dies_behind = c->behind;
     winner->deaths = c->deaths;
     old->steps_down = c->steps_down;
+    winner->leads_on = c->leads_on;
     old->cut = true;
     if (!c->steps_down) {
         end_process(old);
@@ -849,12 +863,11 @@ static void winner_dies(const struct course *c)
         there |= comes[c->order][i];
     }
     run(w, 20 * 1000);
-    bool fenced = c->steps_down && winner->promotions > 0; /* the old one stays so */
-    bool can = led ? (there & COMES_WINNER) : there & ~(fenced ? COMES_OLD : 0);
+    bool can = led ? (there & COMES_WINNER) : there;
     if (writers(w) != (can ? 1 : 0) || (can && led && w->wrote != winner->self.node)) {
-        fail_msg("place %d behind %d third %d long %d down %d deaths %d order %d: %d take writes; %s; %s; %s", c->place,
-                 c->behind, c->third, c->lives_long, c->steps_down, c->deaths, c->order, writers(w),
-                 old->state.why ? old->state.why : "-", winner->state.why ? winner->state.why : "-",
+        fail_msg("place %d behind %d third %d long %d down %d on %d deaths %d order %d: %d take writes; %s; %s; %s",
+                 c->place, c->behind, c->third, c->lives_long, c->steps_down, c->leads_on, c->deaths, c->order,
+                 writers(w), old->state.why ? old->state.why : "-", winner->state.why ? winner->state.why : "-",
                  third->state.why ? third->state.why : "-");
     }
     int primaries = 0;
@@ -870,20 +883,22 @@ static void winner_dies(const struct course *c)
 static void test_a_winner_that_dies(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 4u * 32 * 6; i++) {
+    for (unsigned i = 0; i < 4u * 64 * 6; i++) {
         const struct course c = {.place = (enum place)(AT_SESSION + i % 4),
                                  .behind = i >> 2 & 1,
                                  .third = i >> 3 & 1,
                                  .lives_long = i >> 4 & 1,
                                  .steps_down = i >> 5 & 1,
-                                 .deaths = 1 + (i >> 6 & 1),
-                                 .order = (int)(i >> 7)};
+                                 .leads_on = i >> 6 & 1,
+                                 .deaths = 1 + (i >> 7 & 1),
+                                 .order = (int)(i >> 8)};
         winner_dies(&c);
     }
 }
 
 /* The winner's folder is a primary's, and it died before the key was. The old primary, on its way above that, hears of
- * it, and is fenced, or its disk is full: it lets the lock go, and the winner leads when it is back. */
+ * it, and is fenced, or its disk is full: it lets the lock go. An old primary that is only fenced leads all the same,
+ * since the winner has acknowledged nothing, and is not there; else the winner does, when it is back. */
 static void test_an_old_primary_that_is_fenced_on_its_way(void **state)
 {
     (void)state;
@@ -914,15 +929,55 @@ static void test_an_old_primary_that_is_fenced_on_its_way(void **state)
             old->self.primary = false;
             old->self.term = 2;
             old->self.leader = old->self.seq = 0;
+            old->self.has_named = true;
+            old->self.named_seq = 200;
             old->has_answer = false;
         }
         run(w, 5 * 1000);
-        assert_int_equal(old->promotions, 0);
+        assert_int_equal(old->promotions, full ? 0 : 1);
         winner->alive = true;
         run(w, 5 * 1000);
-        assert_true(writes(w, winner));
-        assert_int_equal(winner->self.term, 4);
+        assert_true(writes(w, full ? winner : old));
+        assert_int_equal((full ? winner : old)->self.term, 4);
         assert_int_equal(w->consul.value.heir, 0);
+        free(w);
+    }
+}
+
+/* The winner has led the third on, and is gone for good, before the key was its own. The third goes on by what it has
+ * of the old primary, if that is all that was acknowledged; its folder may have gone back. */
+static void test_led_on_by_a_winner_that_dies(void **state)
+{
+    (void)state;
+    static const struct {
+        bool has_named, may;
+        uint64_t named_seq;
+    } courses[] = {{true, true, 100}, {true, false, 99}, {false, false, 100}};
+    for (size_t i = 0; i < sizeof courses / sizeof *courses; i++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, 19);
+        struct node *winner = &w->nodes[1], *third = &w->nodes[2];
+        w->counts = true;
+        w->nodes[0].self.names = (struct lease_names){.given = true, .n = 2, .nodes = {2, 3}, .seq = 100};
+        winner->self.seq = 110;
+        begins_in_step(w);
+        winner->dies_at = AT_FOLDER;
+        winner->dies_behind = winner->leads_on = true;
+        winner->deaths = 1;
+        end_process(&w->nodes[0]);
+        while (winner->alive) {
+            run(w, STEP);
+        }
+        assert_int_equal(third->self.leader, 2);
+        end_process(third); /* it dies, too, and is back */
+        third->alive = true;
+        third->self.has_named = courses[i].has_named;
+        third->self.named_seq = courses[i].named_seq;
+        run(w, 40 * 1000);
+        assert_int_equal(writers(w), courses[i].may ? 1 : 0);
+        assert_true(!courses[i].may || (writes(w, third) && third->self.term == 3));
+        winner->alive = true;
+        run(w, 40 * 1000);
+        assert_true(writes(w, courses[i].may ? third : winner));
         free(w);
     }
 }
@@ -1239,6 +1294,7 @@ int main(void)
         cmocka_unit_test(test_no_term_goes_down),
         cmocka_unit_test(test_one_that_refuses_plays_comes_last),
         cmocka_unit_test(test_a_winner_that_dies),
+        cmocka_unit_test(test_led_on_by_a_winner_that_dies),
         cmocka_unit_test(test_promoted_by_hand_beside_an_heir),
         cmocka_unit_test(test_an_old_primary_that_is_fenced_on_its_way),
         cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),

@@ -18,6 +18,7 @@ static void look(void *arg, struct lease_self *out)
     struct store_node now;
     role_look(dedup->role, &now);
     *out = (struct lease_self){.primary = now.role == NODE_PRIMARY,
+                               .named = out->named,
                                .node = now.node,
                                .term = now.term,
                                .address = dedup->replica != NULL ? reach_shown(&dedup->replica->reach) : ""};
@@ -32,8 +33,13 @@ static void look(void *arg, struct lease_self *out)
         follower_look(dedup->replica->follower, &f);
         out->leader = f.node;
         out->seq = f.applied;
+        out->has_named = follower_has(dedup->replica->follower, out->named, &out->named_seq);
         struct err why = {0};
         out->refuses = dedup->store->ops->refusal(dedup->store, &why) < 0;
+    }
+    if (now.role == NODE_FENCED && out->named == now.node && dedup->store->feed != NULL) {
+        out->has_named = true;
+        out->named_seq = dedup->store->feed->last(dedup->store);
     }
 }
 
