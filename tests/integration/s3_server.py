@@ -1,12 +1,16 @@
-"""A real server of S3 on a free port of the loopback: versitygw, over a folder of its own."""
+"""Real servers of S3, each on a free port of the loopback: versitygw, over a folder of its own, and Ceph's radosgw, over a
+cluster of its own."""
 import hashlib
 import hmac
+import os
+import pathlib
 import subprocess
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
+from ceph_cluster import CEPH, Cluster
 from conftest import end_to_end, free_port, go
 
 KEY, SECRET, REGION = "AKIAINTEGRATION", "a/secret+of/the=tests", "us-east-1"
@@ -16,18 +20,20 @@ def hashed(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
-class Versity:
+class Server:
+    """One that answers."""
+
     def __init__(self, folder):
-        self.endpoint, self.host = "", f"127.0.0.1:{free_port()}"
+        self.folder, self.host = folder, f"127.0.0.1:{free_port()}"
         self.endpoint = f"http://{self.host}"
-        for name in ("data", "versions", "accounts"):
-            (folder / name).mkdir()
         self.log = open(folder / "log", "w")
+        self.process = None
+
+    def start(self, command, **environment):
         self.process = subprocess.Popen(
-            [*go("versitygw"), "--port", self.host, "--access", KEY, "--secret", SECRET, "--region", REGION, "--iam-dir",
-             folder / "accounts", "posix", "--versioning-dir", folder / "versions", folder / "data"],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=folder)
-        end_to_end.until(self.answers)
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder,
+            env={**os.environ, **environment})
+        end_to_end.until(self.answers, lambda: (self.folder / "log").read_text()[-4000:])
 
     def answers(self):
         assert self.process.poll() is None
@@ -70,6 +76,64 @@ class Versity:
         return [part.split("</Key>")[0] for part in found.split("<Key>")[1:]]
 
     def stop(self):
-        self.process.terminate()
-        self.process.wait()
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
         self.log.close()
+
+
+class Versity(Server):
+    def __init__(self, folder):
+        super().__init__(folder)
+        for name in ("data", "versions", "accounts"):
+            (folder / name).mkdir()
+        self.start([*go("versitygw"), "--port", self.host, "--access", KEY, "--secret", SECRET, "--region", REGION,
+                    "--iam-dir", folder / "accounts", "posix", "--versioning-dir", folder / "versions", folder / "data"])
+
+
+# Of a cluster of one OSD, for the gateway, which makes its pools itself. Left to itself it asks for a login, which the
+# cluster has none of.
+GATEWAY = """\
+[global]
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 4
+osd pool default pgp num = 4
+[client.gateway]
+rgw frontends = beast endpoint={host}
+rgw data = {folder}
+keyring = /dev/null
+auth client required = none
+ms mon client mode = crc
+"""
+
+
+class RadosGateway(Server):
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.cluster = Cluster(folder, osds=1, store="memstore", more=GATEWAY.format(host=self.host, folder=folder))
+        try:
+            self.run("radosgw-admin", "user", "create", "--uid=test", "--display-name=test", f"--access-key={KEY}",
+                     f"--secret-key={SECRET}")
+            self.start(self.command("radosgw", "-f"), **self.libraries())
+        except BaseException:
+            self.stop()
+            raise
+
+    def command(self, program, *words):
+        return [f"{CEPH}/usr/bin/{program}" if CEPH else program, "-c", self.cluster.conf, "-n", "client.gateway", *words]
+
+    @staticmethod
+    def libraries():
+        """Its own, of the same package, where that was unpacked to."""
+        found = [str(path.parent) for path in pathlib.Path(f"{CEPH}/usr/lib").glob("*/libradosgw.so.2")] if CEPH else []
+        return {"LD_LIBRARY_PATH": ":".join(found)}
+
+    def run(self, program, *words):
+        done = subprocess.run(self.command(program, *words), env={**os.environ, **self.libraries()}, capture_output=True,
+                              text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def stop(self):
+        super().stop()
+        self.cluster.stop()
