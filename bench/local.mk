@@ -17,7 +17,7 @@ EXTRA_PROGRAMS += bench/error bench/size
 
 # A folder with many users, for bench/backup, bench/flush, bench/growth and bench/fleet (docs/scale.md).
 EXTRA_PROGRAMS += bench/fill
-EXTRA_DIST += bench/attack bench/backup bench/cold bench/slow_disk.c bench/flush bench/fleet bench/giant bench/growth bench/layouts bench/served.py
+EXTRA_DIST += bench/archive bench/attack bench/backup bench/cold bench/slow_disk.c bench/flush bench/fleet bench/giant bench/growth bench/layouts bench/served.py
 
 # Scroll sessions, beside CRoaring and Redis.
 if WITH_ROARING

@@ -108,4 +108,4 @@ bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = packaging/bash-completion/unseen
 
 # The recipes themselves, so that the tarball can be packaged on any system.
-EXTRA_DIST += packaging/debian packaging/rpm packaging/container scripts/package scripts/packages.bash
+EXTRA_DIST += packaging/debian packaging/rpm packaging/container scripts/package scripts/packages.bash scripts/release

@@ -148,7 +148,7 @@ def test_a_file_that_holds_no_password_is_refused(folder, content, cause):
 
 def test_the_environment_of_a_container(folder, secret, monkeypatch):
     """install.md: UNSEEN_REQUIREPASS_FILE for a mounted secret, or UNSEEN_ACCOUNTS for a mounted file."""
-    recipe = (REPO / "packaging/container/Containerfile").read_text()
+    recipe = (REPO / "packaging/container/listen-outside").read_text()
     config = folder / "unseen.conf"
     lines = re.findall(r"s/\^#\w+ = \.\*/(\w+ = 0\.0\.0\.0:\d+)/", recipe)
     assert len(lines) == 3
