@@ -24,10 +24,15 @@ const struct policy *policy_find(const struct policies *all, struct slice name)
     return NULL;
 }
 
+static bool same_caps(const struct policy_cap *a, int64_t n, const struct policy_cap *b, int64_t n_b)
+{
+    return n == n_b && memcmp(a, b, (size_t)n * sizeof *a) == 0;
+}
+
 static bool is_same(const struct policy *a, const struct policy *b)
 {
-    return strcmp(a->name, b->name) == 0 && a->plays == b->plays && a->n_caps == b->n_caps &&
-           memcmp(a->caps, b->caps, (size_t)a->n_caps * sizeof *a->caps) == 0 && strcmp(a->also, b->also) == 0;
+    return strcmp(a->name, b->name) == 0 && a->plays == b->plays && same_caps(a->caps, a->n_caps, b->caps, b->n_caps) &&
+           same_caps(a->group_caps, a->n_group_caps, b->group_caps, b->n_group_caps) && strcmp(a->also, b->also) == 0;
 }
 
 bool policies_same(const struct policies *a, const struct policies *b)
@@ -110,7 +115,7 @@ static int set_plays(struct policy *p, struct slice value, struct err *err)
 static const char cap_expected[] = "1, off, or caps such as 1 in 10min, 3 in 7d";
 
 /* "3 in 7d", or "3". */
-static int read_cap(struct slice text, struct policy_cap *cap, struct err *err)
+static int read_cap(const char *option, struct slice text, struct policy_cap *cap, struct err *err)
 {
     const struct slice whole = text = trim(text);
     size_t digits = 0;
@@ -130,19 +135,21 @@ static int read_cap(struct slice text, struct policy_cap *cap, struct err *err)
             good = config_read_duration(time, &cap->within_ms);
         }
         if (good && (cap->within_ms < SECOND_MS || cap->within_ms > WITHIN_MOST)) {
-            return err_set(err, ERR_RANGE, "item has the cap %s, expected a time of 1s to 3660d", log_quote(whole));
+            return err_set(err, ERR_RANGE, "%s has the cap %s, expected a time of 1s to 3660d", option,
+                           log_quote(whole));
         }
     }
     if (!good) {
-        return err_set(err, ERR_INVALID, "item has the cap %s, expected %s", log_quote(whole), cap_expected);
+        return err_set(err, ERR_INVALID, "%s has the cap %s, expected %s", option, log_quote(whole), cap_expected);
     }
     if (cap->times < 1 || cap->times > POLICY_TIMES) {
-        return err_set(err, ERR_RANGE, "item has the cap %s, expected 1 to %d times", log_quote(whole), POLICY_TIMES);
+        return err_set(err, ERR_RANGE, "%s has the cap %s, expected 1 to %d times", option, log_quote(whole),
+                       POLICY_TIMES);
     }
     return 0;
 }
 
-static int set_item(struct policy *p, struct slice value, struct err *err)
+static int set_caps(const char *option, struct slice value, struct policy_cap *out, int64_t *n_out, struct err *err)
 {
     struct policy_cap caps[POLICY_CAPS];
     int64_t n = 0;
@@ -151,17 +158,27 @@ static int set_item(struct policy *p, struct slice value, struct err *err)
         const char *comma = memchr(value.data + at, ',', value.len - at);
         size_t len = comma != NULL ? (size_t)(comma - value.data) - at : value.len - at;
         if (n == POLICY_CAPS) {
-            return err_set(err, ERR_RANGE, "item is %s, expected at most %d caps", log_quote(value), POLICY_CAPS);
+            return err_set(err, ERR_RANGE, "%s is %s, expected at most %d caps", option, log_quote(value), POLICY_CAPS);
         }
-        if (read_cap(slice_of(value.data + at, len), &caps[n], err) < 0) {
+        if (read_cap(option, slice_of(value.data + at, len), &caps[n], err) < 0) {
             return err->code;
         }
         n++;
         at += len + 1;
     }
-    p->n_caps = n;
-    memcpy(p->caps, caps, (size_t)n * sizeof *caps);
+    *n_out = n;
+    memcpy(out, caps, (size_t)n * sizeof *caps);
     return 0;
+}
+
+/* Questions that name no policy say no groups. */
+static int set_group(struct policy *p, struct slice value, struct err *err)
+{
+    return strcmp(p->name, POLICY_DEFAULT) != 0
+               ? set_caps("group", value, p->group_caps, &p->n_group_caps, err)
+               : err_set(err, ERR_INVALID,
+                         "[policy " POLICY_DEFAULT "] has no group, since questions that name no policy need not say "
+                         "groups: expected it in a policy that they name");
 }
 
 /* --- also --- */
@@ -271,12 +288,15 @@ int policy_set(struct policy *p, const char *option, const char *value, struct e
         return set_plays(p, text, err);
     }
     if (strcmp(option, "item") == 0) {
-        return set_item(p, text, err);
+        return set_caps(option, text, p->caps, &p->n_caps, err);
+    }
+    if (strcmp(option, "group") == 0) {
+        return set_group(p, text, err);
     }
     if (strcmp(option, "also") == 0) {
         return set_also(p, text, err);
     }
-    return err_set(err, ERR_NOTFOUND, "there is no option %s in [policy %s], only plays, item and also",
+    return err_set(err, ERR_NOTFOUND, "there is no option %s in [policy %s], only plays, item, group and also",
                    log_quote_str(option), p->name);
 }
 
@@ -289,17 +309,27 @@ void policy_plays_text(const struct policy *p, char out[POLICY_TEXT])
     }
 }
 
-void policy_item_text(const struct policy *p, char out[POLICY_TEXT])
+static void caps_text(const struct policy_cap *caps, int64_t n, char out[POLICY_TEXT])
 {
-    size_t len = (size_t)snprintf(out, POLICY_TEXT, "%s", p->n_caps == 0 ? "off" : "");
-    for (int64_t i = 0; i < p->n_caps && len < POLICY_TEXT; i++) {
+    size_t len = (size_t)snprintf(out, POLICY_TEXT, "%s", n == 0 ? "off" : "");
+    for (int64_t i = 0; i < n && len < POLICY_TEXT; i++) {
         char within[32] = "";
-        if (p->caps[i].within_ms > 0) {
-            config_print_duration(p->caps[i].within_ms, within, sizeof within);
+        if (caps[i].within_ms > 0) {
+            config_print_duration(caps[i].within_ms, within, sizeof within);
         }
-        len += (size_t)snprintf(out + len, POLICY_TEXT - len, "%s%" PRId64 "%s%s", i > 0 ? ", " : "", p->caps[i].times,
+        len += (size_t)snprintf(out + len, POLICY_TEXT - len, "%s%" PRId64 "%s%s", i > 0 ? ", " : "", caps[i].times,
                                 within[0] != '\0' ? " in " : "", within);
     }
+}
+
+void policy_item_text(const struct policy *p, char out[POLICY_TEXT])
+{
+    caps_text(p->caps, p->n_caps, out);
+}
+
+void policy_group_text(const struct policy *p, char out[POLICY_TEXT])
+{
+    caps_text(p->group_caps, p->n_group_caps, out);
 }
 
 int policies_validate(const struct policies *all, int64_t window, struct err *err)

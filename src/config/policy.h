@@ -3,6 +3,7 @@
  *   [policy feed]
  *   plays = 3                      # full months of plays that hide, beside the current one; window (default); off
  *   item  = 1 in 10min, 3 in 7d    # hidden while it was sent so often within so long; 1 (default); off
+ *   group = 2 in 1h                # hidden while so many items of its group were sent within so long; off (default)
  *   also  = push:{user}            # hidden, too, if the policy hides it from one of these users
  *
  * They are part of a struct config, so all of them change at once, and what was read stays as long as that.
@@ -38,6 +39,8 @@ struct policy {
     int64_t plays;  /* full months, or one of the above */
     int64_t n_caps; /* of an item; 0: no delivery hides it */
     struct policy_cap caps[POLICY_CAPS];
+    int64_t n_group_caps; /* of items of one group; 0: none. Then a question says of each item its group */
+    struct policy_cap group_caps[POLICY_CAPS];
     size_t n_also;
     char also[POLICY_ALSO_TEXT]; /* names of users, one blank in between; {user} stands for the user's own */
 };
@@ -72,6 +75,7 @@ int policy_set(struct policy *p, const char *option, const char *value, struct e
 enum { POLICY_TEXT = 160 };
 void policy_plays_text(const struct policy *p, char out[POLICY_TEXT]);
 void policy_item_text(const struct policy *p, char out[POLICY_TEXT]);
+void policy_group_text(const struct policy *p, char out[POLICY_TEXT]);
 
 /* The name of the i-th user of `also`, as it is written; and of a user, the id that it means: the length is told also
  * where that is more than ID_MAX, of which then nothing is written. */

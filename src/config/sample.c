@@ -67,6 +67,7 @@ int config_write_sample(FILE *out)
           "#     [policy feed]\n"
           "#     plays = 3                    full months of plays that hide; window (the default); off\n"
           "#     item = 1 in 10min, 3 in 7d   hidden while it was sent so often within so long; 1 (the default); off\n"
+          "#     group = 2 in 1h              hidden while so many items of its group were; off (the default)\n"
           "#     also = push:{user}           hidden, too, if the policy hides it from one of these users\n",
           out);
     return fflush(out) != 0 || ferror(out) ? ERR_IO : 0;

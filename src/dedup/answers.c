@@ -93,6 +93,8 @@ struct slice place_name(const struct place *place, char out[PLACE_TEXT])
         return slice_str("delivered");
     case PLACE_ITEM:
         return slice_str("item");
+    case PLACE_GROUP:
+        return slice_str("group");
     case PLACE_LEGACY:
         return slice_str("legacy");
     case PLACE_ALSO:
@@ -207,6 +209,36 @@ static void tell_until(const struct store_view *all, struct query *q)
     }
 }
 
+/* What of the view the policy's caps of groups count. */
+static int tell_sent(const struct store_view *all, struct query *q, struct buf *out, struct err *err)
+{
+    if (q->exposure.policy == NULL || q->exposure.policy->n_group_caps == 0) {
+        return 0;
+    }
+    buf_clear(out);
+    const int rc = exposure_groups_of(&q->exposure, all, out);
+    return rc < 0 ? err_set(err, rc, "out of memory for groups") : 0;
+}
+
+/* Behind the other places, whether or not there are any. */
+static int tell_group(struct asker *a, const struct store_view *all, struct query *q, struct err *err)
+{
+    const uint64_t group = delivered_group(all->deliveries, all->n_deliveries, q->hashes[0]);
+    if (policy_is_plain(q->exposure.policy) || q->exposure.policy->n_group_caps == 0 || group == 0) {
+        return 0;
+    }
+    int rc = tell_sent(all, q, &a->sent, err);
+    if (rc == 0 && exposure_groups_begin(&a->groups, (const struct exposure_sent *)(const void *)a->sent.data,
+                                         a->sent.len / sizeof(struct exposure_sent)) < 0) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for groups");
+    }
+    struct place place = {.kind = PLACE_GROUP};
+    if (rc == 0 && q->n_places < PLACES_MAX && exposure_groups_hide(&a->groups, &q->exposure, group, &place.until_ms)) {
+        q->places[q->n_places++] = place;
+    }
+    return rc;
+}
+
 /* why: of a large user, whom the sieve has seen; NULL: the view has the filters. */
 static int answer(struct asker *a, const struct store_view *all, const struct why *why, struct query *q,
                   struct err *err)
@@ -221,10 +253,12 @@ static int answer(struct asker *a, const struct store_view *all, const struct wh
     switch (q->kind) {
     case QUERY_FILTER:
         rc = why != NULL ? end_sieve(a, view, q) : view_probe_filter(&a->view, view, q, err);
+        rc = rc == 0 && q->sent != NULL ? tell_sent(all, q, q->sent, err) : rc;
         break;
     case QUERY_WHY:
         find_places(view, why, q);
         tell_until(all, q);
+        rc = tell_group(a, all, q, err);
         break;
     case QUERY_HISTORY:
         rc = tell_history(a, view, q, err);

@@ -127,6 +127,8 @@ void asker_close(struct asker *a)
     pthread_mutex_destroy(&a->lock);
     view_probe_free(&a->view);
     exposure_memory_free(&a->exposure);
+    exposure_groups_free(&a->groups);
+    buf_free(&a->sent);
     sieve_free(a->sieve);
     free(a->spare);
     free(a->kept);

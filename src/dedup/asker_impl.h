@@ -46,6 +46,8 @@ struct asker {
     /* answers.c's scratch memory. */
     struct view_probe view;
     struct exposure_memory exposure;
+    struct buf sent;
+    struct exposure_groups groups;
     struct sieve *sieve;          /* NULL: large users are left to others */
     struct history_month *months; /* of the last QUERY_HISTORY */
     size_t months_cap;

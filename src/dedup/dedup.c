@@ -63,6 +63,22 @@ int dedup_hash_items(const struct dedup *d, const struct slice *items, size_t n,
     return hashed == n ? 0 : dedup_check_id("item", hashed + 1, items[hashed], err);
 }
 
+int dedup_hash_groups(const struct dedup *d, const struct slice *groups, size_t n, uint64_t *hashes, struct err *err)
+{
+    if (n > ITEMS_MAX) {
+        return too_many(n, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (groups[i].len > ID_MAX) {
+            return err_set(err, ERR_INVALID, "group %zu has %zu bytes: expected at most %d, and \"\" for none", i + 1,
+                           groups[i].len, ID_MAX);
+        }
+        const uint64_t hash = groups[i].len > 0 ? hash_id(d->seed, groups[i]) : 0;
+        hashes[i] = hash + (hash == 0 && groups[i].len > 0);
+    }
+    return 0;
+}
+
 size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n)
 {
     size_t size = user.len + n * (sizeof(struct slice) + sizeof(uint64_t));

@@ -73,6 +73,9 @@ int dedup_check_items(const struct slice *items, size_t n, struct err *err);
 /* The same, and hashes them on the way; room for ITEMS_MAX. */
 int dedup_hash_items(const struct dedup *d, const struct slice *items, size_t n, uint64_t *hashes, struct err *err);
 
+/* Of groups; one of no bytes is none, whose hash is 0, and no other's is. */
+int dedup_hash_groups(const struct dedup *d, const struct slice *groups, size_t n, uint64_t *hashes, struct err *err);
+
 /* The time that a play recorded now gets; taken once, when its command is parsed. */
 int64_t dedup_stamp(const struct dedup *d);
 
@@ -96,9 +99,18 @@ size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n)
 void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
                   const struct slice *items, size_t n);
 
-/* PLACE_ITEM: by a cap of a policy, which says so instead of PLACE_DELIVERED. PLACE_ALSO: hidden from another user, at
- * whom the policy looks, too. */
-enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_ITEM, PLACE_MONTH, PLACE_LEGACY, PLACE_ALSO };
+/* PLACE_ITEM: by a cap of a policy, which says so instead of PLACE_DELIVERED; PLACE_GROUP: by its cap of the item's
+ * group. PLACE_ALSO: hidden from another user, at whom the policy looks, too. */
+enum place_kind {
+    PLACE_BLOCKED,
+    PLACE_STAGED,
+    PLACE_DELIVERED,
+    PLACE_ITEM,
+    PLACE_GROUP,
+    PLACE_MONTH,
+    PLACE_LEGACY,
+    PLACE_ALSO
+};
 struct place {
     enum place_kind kind;
     int month;         /* PLACE_MONTH, and PLACE_STAGED: the play's */
@@ -148,7 +160,8 @@ struct query {
     uint8_t *unseen;
     size_t n_unseen;
     double error;
-    bool damaged; /* something can't be read, and was left out (on_damage = answer) */
+    bool damaged;     /* something can't be read, and was left out (on_damage = answer) */
+    struct buf *sent; /* NULL, or also an answer: struct exposure_sent each, what the policy's caps of groups count */
 
     /* The same of pools, where asker_ask() is answered at once: n candidates that stand in a line, instead of hashes,
      * and room for a byte more in unseen. They are looked at in order: hide() takes bits from .. from + n - 1 that are

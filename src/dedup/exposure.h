@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "config/policy.h"
 #include "store/store.h"
 
@@ -31,6 +32,32 @@ bool exposure_hides(const struct exposure *e, const int64_t *at_ms, size_t n, in
 /* The same of an item in a united list; n: its length. False: it isn't there, or is not hidden. */
 bool exposure_hides_item(const struct exposure *e, const struct store_delivery *list, size_t n, uint64_t hash,
                          int64_t *until_ms);
+
+/* --- groups: how many items of one were sent --- */
+
+/* An item that was sent, and how long ago the last time was. */
+struct exposure_sent {
+    uint64_t group, hash;
+    int64_t age_ms;
+};
+
+/* Appends those of a view that have a group, each once, the newest first, as far as the policy's caps look back. 0 or
+ * ERR_NOMEM. */
+int exposure_groups_of(const struct exposure *e, const struct store_view *view, struct buf *out);
+
+/* They as a question counts them, and what its answer takes. All zero at first; memory is kept from one to the next. */
+struct exposure_groups {
+    struct exposure_group_entry *entries;
+    size_t n, room;
+    uint32_t *cells; /* by open addressing: 1 + the place of a group's newest entry */
+    size_t mask;
+};
+void exposure_groups_free(struct exposure_groups *g);
+int exposure_groups_begin(struct exposure_groups *g, const struct exposure_sent *sent, size_t n); /* 0 or ERR_NOMEM */
+/* Whether an item of that group is hidden; *until_ms as of exposure_hides(). */
+bool exposure_groups_hide(const struct exposure_groups *g, const struct exposure *e, uint64_t group, int64_t *until_ms);
+/* The item is sent now. 0 or ERR_NOMEM. */
+int exposure_groups_take(struct exposure_groups *g, uint64_t group, uint64_t hash);
 
 /* When a play of that month hides no more: unix ms. */
 int64_t exposure_month_ends(const struct exposure *e, int month);

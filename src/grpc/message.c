@@ -59,7 +59,7 @@ static int bad_text(const struct field *f, struct err *err)
                : err_set(err, ERR_INVALID, "%s is not valid UTF-8: other bytes go into binary_%s", f->name, f->name);
 }
 
-/* The item that follows, if it has the same key and its length takes a byte or two. */
+/* The item that follows, if it has the same key, of a byte, and its length takes a byte or two. */
 static bool next_item(const uint8_t **at, const uint8_t *end, uint8_t key, struct slice *item)
 {
     const uint8_t *from = *at;
@@ -81,6 +81,7 @@ static int read_list(struct reading *r, const struct field *f, unsigned number, 
 {
     const bool binary = number == f->binary, names = f->type == FIELD_TEXTS;
     const size_t most = names ? POOLS_OF_A_QUESTION : f->most > 0 ? f->most : ITEMS_MAX;
+    const bool is_short = number < 16; /* a larger one's key has two bytes: then they go one by one */
     const uint8_t key = wire_key(number, WIRE_BYTES);
     const uint8_t *at = r->wire.at, *end = r->wire.end;
     struct slice item = first, *items = names ? r->m->asked.names : r->items + f->room;
@@ -93,7 +94,7 @@ static int read_list(struct reading *r, const struct field *f, unsigned number, 
             items[count] = item;
         }
         count++;
-    } while (next_item(&at, end, key, &item));
+    } while (is_short && next_item(&at, end, key, &item));
     *(const struct slice **)field_at(f, &r->m->asked) = items;
     *n = count;
     r->wire.at = at;
@@ -244,6 +245,9 @@ static int check(const struct reading *r, enum method_shape shape, struct err *e
     }
     if (rq->has_at && rq->kind == REQUEST_DELIVERY) {
         return err_set(err, ERR_INVALID, "at is for plays: a delivery counts from now on");
+    }
+    if (rq->n_groups > 0 && rq->kind == REQUEST_PLAY) {
+        return err_set(err, ERR_INVALID, "groups are for deliveries: a play has none");
     }
     return 0;
 }

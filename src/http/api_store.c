@@ -79,14 +79,15 @@ enum http_outcome get_policies(struct http_request *rq)
     json_t *list = json_array();
     for (size_t i = 0; i < all->n; i++) {
         struct policy_count c;
-        char plays[POLICY_TEXT], item[POLICY_TEXT];
+        char plays[POLICY_TEXT], item[POLICY_TEXT], group[POLICY_TEXT];
         policy_plays_text(&all->list[i], plays);
         policy_item_text(&all->list[i], item);
+        policy_group_text(&all->list[i], group);
         policy_meter_look(&rq->pool->service->policies, &all->list[i], now_ms, &c);
-        json_append(&list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "policy", all->list[i].name, "plays",
-                                     plays, "item", item, "questions", (json_int_t)c.questions, "candidates",
-                                     (json_int_t)c.candidates, "hidden", (json_int_t)c.hidden, "hidden_today",
-                                     (json_int_t)c.hidden_today, "also", also_of(&all->list[i], &c)));
+        json_append(&list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "policy", all->list[i].name,
+                                     "plays", plays, "item", item, "group", group, "questions", (json_int_t)c.questions,
+                                     "candidates", (json_int_t)c.candidates, "hidden", (json_int_t)c.hidden,
+                                     "hidden_today", (json_int_t)c.hidden_today, "also", also_of(&all->list[i], &c)));
     }
     json_write(&rq->out, json_pack("{s:o}", "policies", list));
     return HTTP_DONE;

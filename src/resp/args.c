@@ -1,7 +1,10 @@
 #include "resp/args.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/plural.h"
 
 enum { SHOWN_MAX = 128 };
 
@@ -86,6 +89,36 @@ static void read_rest(const struct field *f, const struct slice *args, size_t n,
     *(size_t *)field_given(f, asked) = n;
 }
 
+const struct slice *args_pairs(struct resp_client *s, const struct slice *args, size_t n)
+{
+    struct service_loop *l = service_of(&s->conn);
+    l->pairs = l->pairs != NULL ? l->pairs : malloc(PARSER_ARGS_MAX * sizeof *l->pairs);
+    for (size_t i = 0; i < n && l->pairs != NULL; i++) {
+        l->pairs[i] = args[2 * i];
+        l->pairs[n + i] = args[2 * i + 1];
+    }
+    return l->pairs;
+}
+
+static bool read_pairs(struct resp_client *s, const struct field *f, const struct slice *args, size_t n,
+                       struct asked *asked, enum outcome *refused)
+{
+    if (n == 0 || n % 2 != 0) {
+        *refused = resp_client_refuse(s, "ERR behind %s stand an item and its group, again and again, got %zu word%s",
+                                      f->word, n, plural(n));
+        return false;
+    }
+    const struct slice *pairs = args_pairs(s, args, n / 2);
+    if (pairs == NULL) {
+        *refused = resp_client_refuse(s, "OOM out of memory");
+        return false;
+    }
+    asked->rq.items = pairs;
+    read_rest(f, pairs + n / 2, n / 2, asked);
+    asked->rq.n = n / 2;
+    return true;
+}
+
 static const struct field *find_option(unsigned of, struct slice word)
 {
     const struct field *f = request_fields;
@@ -133,6 +166,9 @@ static bool read_options(struct resp_client *s, unsigned of, const struct slice 
     uint64_t given = 0; /* bits of rows */
     for (size_t i = at; i < n; i++) {
         const struct field *f = find_option(of, args[i]);
+        if (f != NULL && f->pairs) {
+            return read_pairs(s, f, args + i + 1, n - i - 1, asked, refused);
+        }
         if (f != NULL && f->type == FIELD_IDS && !f->counted) {
             read_rest(f, args + i + 1, n - i - 1, asked);
             return true;
@@ -170,6 +206,10 @@ bool args_read(struct resp_client *s, unsigned of, const struct slice *args, siz
         }
     }
     if (list != NULL) {
+        const struct field *pairs = n - at > 1 ? find_option(of, args[at]) : NULL; /* alone it is an item */
+        if (pairs != NULL) {
+            return read_pairs(s, pairs, args + at + 1, n - at - 1, asked, refused);
+        }
         read_rest(list, args + at, n - at, asked);
         return true;
     }

@@ -23,6 +23,10 @@ int arg_shown(struct slice arg);
 bool args_read(struct resp_client *s, unsigned of, const struct slice *args, size_t n, size_t at, struct asked *asked,
                enum outcome *refused);
 
+/* n items, each with its group behind it, as two lists in memory of the loop's, until the next ones: the items, and
+ * then their groups. NULL: out of memory. */
+const struct slice *args_pairs(struct resp_client *s, const struct slice *args, size_t n);
+
 /* Refuses an option that was already given: the first and the last can't both hold. */
 enum outcome args_refuse_twice(struct resp_client *s, const char *option);
 

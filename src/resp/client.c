@@ -1,4 +1,5 @@
 #include "resp/client.h"
+#include "resp/args.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -413,7 +414,12 @@ static enum outcome resume(struct resp_client *s)
     for (size_t i = 0; (text = fields_text(rq, i)) != NULL; i++) {
         *text = s->late_texts[i] > 0 ? args[s->late_texts[i]] : (struct slice){NULL, 0};
     }
-    rq->items = rq->line == NULL ? args + s->late_items : NULL;
+    rq->items = rq->line != NULL    ? NULL
+                : rq->n_groups == 0 ? args + s->late_items
+                                    : args_pairs(s, args + s->late_items, rq->n);
+    if (rq->items == NULL && rq->line == NULL) {
+        return OUTCOME_AGAIN;
+    }
     return tell(s, rq, service_resume(&s->conn, rq), s->late_write);
 }
 

@@ -30,7 +30,7 @@ static void write_items(const struct resp_client *s, struct writer *w, const str
 {
     size_t count = rq->n_answer;
     write_array(w, count);
-    if (s->parser.base == NULL) {
+    if (s->parser.base == NULL || rq->n_groups > 0) {
         for (size_t i = request_next_unseen(rq, 0); count > 0; i = request_next_unseen(rq, i + 1), count--) {
             write_bulk(w, rq->items[i]);
         }

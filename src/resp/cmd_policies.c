@@ -4,12 +4,14 @@
 static void write_policy(struct writer *w, const struct policy *p, const struct policy_count *c)
 {
     char text[POLICY_TEXT];
-    write_map(w, 8);
+    write_map(w, 9);
     write_pair_str(w, "policy", p->name);
     policy_plays_text(p, text);
     write_pair_str(w, "plays", text);
     policy_item_text(p, text);
     write_pair_str(w, "item", text);
+    policy_group_text(p, text);
+    write_pair_str(w, "group", text);
     write_pair_int(w, "questions", (int64_t)c->questions);
     write_pair_int(w, "candidates", (int64_t)c->candidates);
     write_pair_int(w, "hidden", (int64_t)c->hidden);

@@ -29,6 +29,7 @@ static void free_question(struct late *late)
         pool_release((struct pool *)q->line.pools[i]);
     }
     sending_end(late->rq.sending);
+    buf_free(&q->sent);
     free(q->history.months);
     free(q);
 }
@@ -176,13 +177,18 @@ static size_t deliver_size(const struct request *rq)
     for (size_t i = 0; i < rq->n && few; i++) {
         size += rq->items[i].len;
     }
-    return few ? size : (size_t)DELIVER_MAX * ID_MAX;
+    return (few ? size : (size_t)DELIVER_MAX * ID_MAX) + (rq->n_groups > 0 ? DELIVER_MAX * sizeof(uint64_t) : 0);
 }
 
 /* The hashes of a single pool stay where they are. */
 static size_t copied_hashes(const struct request *rq)
 {
     return rq->line != NULL && rq->line->n_pools == 1 ? 0 : rq->n;
+}
+
+static size_t copied_groups(const struct request *rq)
+{
+    return rq->grouped != NULL ? rq->n : 0;
 }
 
 static size_t named_items(const struct request *rq, bool wants)
@@ -204,8 +210,9 @@ static size_t question_size(const struct service_loop *l, const struct request *
     size_t bitmaps = l->tier != NULL ? 5 : 3;
     size_t places = places_size(rq);
     return sizeof(struct question) + ASKER_LOAD_BYTES + places +
-           (copied_hashes(rq) + rq->n_exclude) * sizeof(uint64_t) + named_items(rq, wants) * sizeof(struct slice) +
-           bitmaps * bitmap_size(rq->n) + rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
+           (copied_hashes(rq) + rq->n_exclude + copied_groups(rq)) * sizeof(uint64_t) +
+           named_items(rq, wants) * sizeof(struct slice) + bitmaps * bitmap_size(rq->n) + rq->user.len +
+           (rq->deliver ? deliver_size(rq) : 0);
 }
 
 /* Whichever is earlier. 0: none. */
@@ -228,7 +235,7 @@ static const uint64_t *hashes_of(const struct service_loop *l, const struct requ
     return rq->known != NULL ? rq->known : l->hashes;
 }
 
-static struct exposure exposure_of(const struct service_loop *l, const struct request *rq)
+struct exposure question_exposure(const struct service_loop *l, const struct request *rq)
 {
     struct exposure e = {0};
     if (!policy_is_plain(rq->policy) || rq->kind == REQUEST_EXPOSURE) {
@@ -250,7 +257,8 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     struct slice *items = (struct slice *)(void *)((char *)places + places_size(rq));
     uint64_t *hashes = (uint64_t *)(items + named_items(rq, wants));
     uint64_t *excluded = hashes + copied_hashes(rq);
-    uint8_t *unseen = (uint8_t *)(excluded + rq->n_exclude);
+    uint64_t *grouped = excluded + rq->n_exclude;
+    uint8_t *unseen = (uint8_t *)(grouped + copied_groups(rq));
     uint8_t *user = unseen + (l->tier != NULL ? 5 : 3) * bits;
     q->late.go_on = go_on;
     q->late.free = free_question;
@@ -265,17 +273,23 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .hashes = hashes,
                               .n = rq->n,
                               .first_month = rq->first_month,
-                              .exposure = exposure_of(l, rq),
+                              .exposure = question_exposure(l, rq),
                               .unseen = unseen,
                               .places = places + 1,
                               .history = &q->history,
                               .exposed = (struct exposed *)places,
+                              .sent = &q->sent,
                               .elsewhere = wants ? unseen + bits : NULL};
     memcpy(user, rq->user.data, rq->user.len);
     if (rq->n_exclude > 0) {
         memcpy(excluded, rq->excluded, rq->n_exclude * sizeof *excluded);
         q->late.rq.excluded = excluded;
         q->late.rq.exclude = NULL;
+    }
+    if (rq->grouped != NULL) {
+        memcpy(grouped, rq->grouped, rq->n * sizeof *grouped);
+        q->late.rq.grouped = grouped;
+        q->late.rq.groups = NULL;
     }
     if (rq->line != NULL) {
         question_hold_pools(q, hashes, named_items(rq, wants) > 0 ? items : NULL);
@@ -356,12 +370,56 @@ static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
     return i < n;
 }
 
+/* The caps of groups of a policy, applied to an answer. */
+struct group_rule {
+    struct service_loop *l;
+    const struct exposure *exposure;
+};
+
+static int note_sent(void *arg, uint64_t hash, uint64_t group)
+{
+    return exposure_groups_take(&((const struct group_rule *)arg)->l->groups, group, hash);
+}
+
+static bool hides_group(void *arg, uint64_t group)
+{
+    const struct group_rule *rule = arg;
+    int64_t until_ms;
+    return exposure_groups_hide(&rule->l->groups, rule->exposure, group, &until_ms);
+}
+
+static int begin_groups(struct service_loop *l, const struct query *a)
+{
+    return exposure_groups_begin(&l->groups, (const struct exposure_sent *)(const void *)a->sent->data,
+                                 a->sent->len / sizeof(struct exposure_sent));
+}
+
+/* The last test, in the order asked: with LIMIT what the answer holds already counts as sent. */
+static int hide_groups(struct service_loop *l, const struct request *rq, struct query *a, struct err *err)
+{
+    const struct group_rule rule = {l, &a->exposure};
+    size_t taken = 0;
+    int rc = begin_groups(l, a);
+    for (size_t i = 0; i < rq->n && rc == 0; i++) {
+        if ((a->unseen[i / 8] & (0x80 >> i % 8)) == 0) {
+            continue;
+        }
+        if (hides_group((void *)&rule, rq->grouped[i])) {
+            bitmap_clear(a->unseen, i);
+            a->n_unseen--;
+        } else if (rq->has_limit && taken++ < (size_t)rq->limit) {
+            rc = note_sent((void *)&rule, a->hashes[i], rq->grouped[i]);
+        }
+    }
+    return rc < 0 ? err_set(err, rc, "out of memory for groups") : 0;
+}
+
 /* Takes the first of what is unseen, and records it as delivered. Its memory was asked for before the question was.
  * What another answer of this moment has taken is hidden, unless the policy never minds what was sent. */
 static enum request_state deliver(struct service_loop *l, struct conn *c, struct request *rq, const struct query *a)
 {
     struct slice items[DELIVER_MAX];
-    uint64_t chosen[DELIVER_MAX];
+    uint64_t chosen[DELIVER_MAX], groups[DELIVER_MAX];
     struct err err = {0};
     if (request_may_write(l->dedup, rq, &err) < 0) { /* no more, since it was asked */
         return request_fail(l, rq, &err);
@@ -371,12 +429,20 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
         return request_fail(l, rq, &err);
     }
     struct pool_line_walk walk = {0};
-    const bool again = request_sends_again(rq);
+    const bool again = request_sends_again(rq), by_group = request_caps_groups(rq);
+    struct group_rule caps = {l, &a->exposure};
+    const struct sending_rule rule = {note_sent, hides_group, &caps};
+    bool failed = by_group && begin_groups(l, a) < 0;
     size_t n = 0;
-    for (size_t i = request_next_unseen(rq, 0); n < rq->n_answer && i < rq->n; i = request_next_unseen(rq, i + 1)) {
+    for (size_t i = request_next_unseen(rq, 0); n < rq->n_answer && i < rq->n && !failed;
+         i = request_next_unseen(rq, i + 1)) {
         uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, i, &walk) : a->hashes[i];
-        if (sending_take(rq->sending, hash) || (again && !has_hash(chosen, n, hash))) {
+        const uint64_t group = rq->grouped != NULL ? rq->grouped[i] : 0;
+        const enum sending_taken taken = sending_take(rq->sending, hash, group, by_group ? &rule : NULL);
+        failed = taken == SENDING_FAILS;
+        if (taken == SENDING_TAKES || (taken == SENDING_HELD && again && !has_hash(chosen, n, hash))) {
             items[n] = request_item(rq, i, &walk);
+            groups[n] = group;
             chosen[n++] = hash;
         } else {
             bitmap_clear(a->unseen, i);
@@ -385,13 +451,26 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
     }
     rq->sent = sending_record(rq->sending);
     rq->sending = NULL;
+    if (failed) {
+        sent_recorded(rq->sent, false);
+        err_set(&err, ERR_NOMEM, "out of memory for groups");
+        return request_fail(l, rq, &err);
+    }
     rq->n_answer = n;
     if (n == 0) {
         return REQUEST_ANSWERED;
     }
     c->op = OP_FILTER_DELIVER;
-    enum request_state state =
-        request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), STORE_STAMPED, items, chosen, n, true);
+    const struct recorded r = {.kind = STORE_DELIVERY,
+                               .at_ms = dedup_stamp(l->dedup),
+                               .time = STORE_STAMPED,
+                               .user = rq->user,
+                               .items = items,
+                               .hashes = chosen,
+                               .groups = rq->grouped != NULL ? groups : NULL,
+                               .n = n,
+                               .sent = rq->sent};
+    enum request_state state = request_record(l, c, rq, &r, true);
     if (state != REQUEST_RECORDED) {
         sent_recorded(rq->sent, false);
     }
@@ -430,6 +509,14 @@ enum request_state question_finish(struct service_loop *l, struct conn *c, struc
     }
     if (!hidden) {
         a->n_unseen -= request_hide(l, rq, a->hashes, blocks, 0, rq->n, a->unseen);
+    }
+    if (request_caps_groups(rq) && rq->sent_to != NULL) {
+        if (buf_add(rq->sent_to, a->sent->data, a->sent->len) < 0) {
+            err_set(err, ERR_NOMEM, "out of memory for groups");
+            return request_fail(l, rq, err);
+        }
+    } else if (request_caps_groups(rq) && hide_groups(l, rq, a, err) < 0) {
+        return request_fail(l, rq, err);
     }
     rq->n = a->line != NULL ? a->n_tested : rq->n;
     rq->unseen = a->unseen;
@@ -543,7 +630,8 @@ static int hash_excluded(struct service_loop *l, struct request *rq, struct err 
 int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err)
 {
     int code = rq->n_pools > 0 ? request_find_pools(l, rq, err) : hash_items(l, rq, err);
-    return code < 0 ? code : hash_excluded(l, rq, err);
+    code = code < 0 ? code : hash_excluded(l, rq, err);
+    return code < 0 ? code : request_hash_groups(l, l->dedup, rq, err);
 }
 
 /* Of the same kind, about the same candidates; a failed one is no matter. */
@@ -576,11 +664,12 @@ enum request_state question_ask(struct service_loop *l, struct conn *c, struct r
                         .hashes = hashes_of(l, rq),
                         .n = rq->n,
                         .first_month = rq->first_month,
-                        .exposure = exposure_of(l, rq),
+                        .exposure = question_exposure(l, rq),
                         .unseen = l->bits,
                         .places = l->places + 1,
                         .history = &l->history,
-                        .exposed = l->exposed};
+                        .exposed = l->exposed,
+                        .sent = &l->sent};
     struct query *a = q != NULL ? &q->query : &own;
     struct asker_load *load = NULL;
     struct question_line line;

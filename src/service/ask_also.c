@@ -17,6 +17,7 @@ struct also {
     size_t next;          /* whom to ask about: 0: the user, then those of the policy, in order */
     struct request *part; /* not NULL: it is late, or has arrived */
     struct query sum;     /* of those before */
+    struct buf sent;      /* of the user: what the caps of groups count */
     struct also_answer answer;
     int64_t deadline_us;
     char users[POLICY_ALSO][ID_MAX];
@@ -31,6 +32,7 @@ static void free_also(struct late *late)
         pool_release((struct pool *)a->line.pools[i]);
     }
     sending_end(late->rq.sending);
+    buf_free(&a->sent);
     free(a);
 }
 
@@ -69,6 +71,9 @@ static struct request part_of(struct also *a, const struct request *rq)
                             .line = rq->line,
                             .policy = rq->policy,
                             .known = a->sum.hashes,
+                            .n_groups = rq->n_groups,
+                            .grouped = a->late.rq.grouped,
+                            .sent_to = a->next == 0 ? &a->sent : NULL,
                             .hashed = rq->hashed,
                             .first_month = rq->first_month,
                             .is_part = true,
@@ -174,18 +179,19 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
 
 enum request_state request_ask_also(struct service_loop *l, struct conn *c, struct request *rq)
 {
-    const size_t n_hashes = rq->line == NULL ? rq->n : 0;
+    const size_t n_hashes = rq->line == NULL ? rq->n : 0, n_groups = rq->grouped != NULL ? n_hashes : 0;
     const size_t n_places = rq->kind == REQUEST_WHY ? 1 + PLACES_MAX + POLICY_ALSO : 0;
     enum request_state state;
     struct also *a = late_new(l, c, rq,
                               sizeof *a + n_places * sizeof(struct place) +
-                                  (n_hashes + rq->n_exclude) * sizeof(uint64_t) + bitmap_size(rq->n),
+                                  (n_hashes + rq->n_exclude + n_groups) * sizeof(uint64_t) + bitmap_size(rq->n),
                               question_size_max(l, rq), &state);
     if (a == NULL) {
         return state;
     }
     struct place *places = (struct place *)(a + 1);
     uint64_t *hashes = (uint64_t *)(places + n_places), *excluded = hashes + n_hashes;
+    uint64_t *grouped = excluded + rq->n_exclude;
     a->late.go_on = go_on;
     a->late.free = free_also;
     a->late.take_back = take_back;
@@ -194,7 +200,9 @@ enum request_state request_ask_also(struct service_loop *l, struct conn *c, stru
     a->sum = (struct query){.kind = (enum query_kind)rq->kind,
                             .hashes = n_hashes > 0 ? hashes : NULL,
                             .n = rq->n,
-                            .unseen = (uint8_t *)(excluded + rq->n_exclude),
+                            .exposure = question_exposure(l, rq),
+                            .sent = &a->sent,
+                            .unseen = (uint8_t *)(grouped + n_groups),
                             .places = places + 1};
     if (n_hashes > 0) {
         memcpy(hashes, rq->known != NULL ? rq->known : l->hashes, n_hashes * sizeof *hashes);
@@ -203,6 +211,11 @@ enum request_state request_ask_also(struct service_loop *l, struct conn *c, stru
         memcpy(excluded, rq->excluded, rq->n_exclude * sizeof *excluded);
         rq->excluded = a->late.rq.excluded = excluded;
         a->late.rq.exclude = NULL;
+    }
+    if (n_groups > 0) {
+        memcpy(grouped, rq->grouped, n_groups * sizeof *grouped);
+        rq->grouped = a->late.rq.grouped = grouped;
+        a->late.rq.groups = NULL;
     }
     if (rq->line != NULL) {
         a->line = *rq->line;

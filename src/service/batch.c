@@ -48,7 +48,7 @@ static int check(struct service_loop *l, struct request *rq, size_t n_users, str
 }
 
 static void hold_candidates(struct service_loop *l, struct batch *b, const struct request *asked, uint64_t *hashes,
-                            struct slice *items, char **text)
+                            uint64_t *grouped, struct slice *items, char **text)
 {
     struct request *rq = &b->rq;
     if (asked->line != NULL) {
@@ -67,6 +67,10 @@ static void hold_candidates(struct service_loop *l, struct batch *b, const struc
     }
     rq->items = items;
     rq->known = hashes;
+    if (asked->grouped != NULL) {
+        memcpy(grouped, asked->grouped, asked->n * sizeof *grouped);
+        rq->grouped = grouped;
+    }
 }
 
 static void on_late(struct conn *c, struct request *late);
@@ -79,9 +83,10 @@ enum request_state batch_new(struct conn *c, struct request *asked, const struct
     if (check(l, asked, n_users, &err) < 0) {
         return request_fail(l, asked, &err);
     }
-    size_t n = asked->line != NULL ? 0 : asked->n;
+    size_t n = asked->line != NULL ? 0 : asked->n, n_grouped = asked->grouped != NULL ? n : 0;
     size_t size = sizeof(struct batch) + (n_users + n) * sizeof(struct slice) +
-                  (n + asked->n_exclude) * sizeof(uint64_t) + bytes_of(users, n_users) + bytes_of(asked->items, n);
+                  (n + asked->n_exclude + n_grouped) * sizeof(uint64_t) + bytes_of(users, n_users) +
+                  bytes_of(asked->items, n);
     if (!conn_has_room(c, BUDGET_REPLY, size)) {
         conn_starve(c, BUDGET_REPLY, size);
         return REQUEST_WAIT;
@@ -94,21 +99,22 @@ enum request_state batch_new(struct conn *c, struct request *asked, const struct
     struct slice *own = (struct slice *)(b + 1), *items = own + n_users;
     uint64_t *hashes = (uint64_t *)(items + n);
     uint64_t *excluded = hashes + n;
-    char *text = (char *)(excluded + asked->n_exclude);
+    uint64_t *grouped = excluded + asked->n_exclude;
+    char *text = (char *)(grouped + n_grouped);
     *b = (struct batch){.ops = ops, .owner = owner, .rq = *asked, .users = own, .n_users = n_users, .conn = c};
     b->loop = l;
     b->bytes = size;
     b->rq.done = on_late;
     b->rq.pools = NULL;
     b->rq.version = (struct slice){NULL, 0}; /* it was looked at */
-    b->rq.items = NULL;
+    b->rq.items = b->rq.groups = NULL;
     b->rq.line = NULL;
     if (asked->n_exclude > 0) {
         memcpy(excluded, asked->excluded, asked->n_exclude * sizeof *excluded);
         b->rq.excluded = excluded;
         b->rq.exclude = NULL;
     }
-    hold_candidates(l, b, asked, hashes, items, &text);
+    hold_candidates(l, b, asked, hashes, grouped, items, &text);
     for (size_t i = 0; i < n_users; i++) {
         own[i] = keep(&text, users[i]);
     }

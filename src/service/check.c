@@ -1,5 +1,6 @@
 /* The rules of requests, in the words that every edge says. */
 #include "base/hash.h"
+#include "base/plural.h"
 #include "dedup/role.h"
 #include "replica/follower.h"
 #include "service/fields.h"
@@ -41,6 +42,15 @@ static int check_hashes(const struct request *rq, struct err *err)
     return 0;
 }
 
+static int check_groups(const struct request *rq, struct err *err)
+{
+    const size_t n = rq->hashed || rq->n_pools > 0 ? 0 : rq->n;
+    return rq->n_groups == 0 || rq->n_groups == n
+               ? 0
+               : err_set(err, ERR_INVALID, "%zu group%s for %zu item%s, expected one each, and \"\" for none",
+                         rq->n_groups, plural(rq->n_groups), n, plural(n));
+}
+
 int request_check_question(const struct request *rq, struct err *err)
 {
     if (fields_check(rq, err) < 0) {
@@ -71,12 +81,13 @@ int request_check_question(const struct request *rq, struct err *err)
         return err_set(err, ERR_INVALID, "SEED is of HASHES, and none are given");
     }
     if (rq->hashed) {
-        return check_hashes(rq, err);
+        const int code = check_hashes(rq, err);
+        return code == 0 ? check_groups(rq, err) : code;
     }
     if (rq->n_pools > 0 && rq->n > 0) {
         return err_set(err, ERR_INVALID, "a question is about items or about pools, and not both");
     }
-    return 0;
+    return check_groups(rq, err);
 }
 
 static bool is_of_pool(const struct request *rq)
@@ -87,7 +98,9 @@ static bool is_of_pool(const struct request *rq)
 int request_check(const struct request *rq, struct err *err)
 {
     bool is_session = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
-    int code = rq->kind == REQUEST_QUESTION ? request_check_question(rq, err) : 0;
+    int code = rq->kind == REQUEST_QUESTION   ? request_check_question(rq, err)
+               : rq->kind == REQUEST_DELIVERY ? check_groups(rq, err)
+                                              : 0;
     if (code == 0 && !is_session && !is_of_pool(rq)) {
         code = dedup_check_id("user", 0, rq->user, err);
     }
@@ -127,7 +140,9 @@ int request_find_policy(const struct dedup *d, struct request *rq, struct err *e
                        rq->policy_name.data);
     }
     rq->policy = rq->policy != NULL ? rq->policy : &policy_plain;
-    return 0;
+    return rq->policy->n_group_caps == 0 || rq->kind == REQUEST_WHY || rq->n_groups > 0
+               ? 0
+               : err_set(err, ERR_INVALID, "policy \"%s\" caps groups: expected PAIRS", rq->policy->name);
 }
 
 int request_check_also(const struct request *rq, struct err *err)

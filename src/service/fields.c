@@ -32,6 +32,10 @@ const struct field request_fields[] = {
      .place = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_EXPOSURE | OF_FORGET | OF_POOL_SET | OF_POOL_ADD,
      .option = OF_FILTER, .needed = OF_UNSEEN | OF_RECORDS | OF_PLAYEDAT | OF_EXPOSURE | OF_POOL_SET | OF_POOL_ADD,
      .word = "ITEMS", .syntax = "ITEMS item [item ...]", .last = true},
+    {"groups", FIELD_IDS, AT(rq.groups), GIVEN(rq.n_groups), .number = 16, .binary = 17,
+     .http = OF_QUESTIONS | OF_DELIVERED, .grpc = OF_QUESTIONS | OF_RECORDS, .option = OF_FILTER | OF_DELIVERED,
+     .word = "PAIRS", .syntax = "|PAIRS item group [item group ...]", .pairs = true, .last = true,
+     .room = ITEMS_MAX + BATCH_USERS_MAX + EXCLUDE_MAX},
     {"item", FIELD_IDS, AT(rq.items), GIVEN(rq.n), .http = OF_FORGET}, /* of the query, again and again */
     {"at", FIELD_NUMBER, AT(rq.at_ms), GIVEN(rq.has_at), .number = 3, .http = OF_PLAYED, .grpc = OF_RECORDS,
      .place = OF_PLAYEDAT, .word = "unix_ms", .expected = "a whole number of milliseconds since 1970"},

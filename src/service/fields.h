@@ -77,6 +77,7 @@ struct field {
     unsigned hidden;        /* that read it only to refuse it */
     const char *since;      /* which release has it; NULL: the first. docs/commands.md says it */
     bool counted;           /* a list of RESP: its word, how many follow, and they */
+    bool pairs;             /* a list of RESP: each of its words stands behind an item, both behind its word */
     bool last;              /* RESP lists it behind the other options */
     const char *word;       /* RESP's; NULL: it is not there */
     const char *syntax;     /* of an option. What begins with '|' stands there instead of what is before it */
@@ -86,7 +87,7 @@ struct field {
     int64_t least;          /* of a number; 0: any */
 };
 
-enum { FIELDS_SLICES = ITEMS_MAX + BATCH_USERS_MAX + EXCLUDE_MAX }; /* that room */
+enum { FIELDS_SLICES = 2 * ITEMS_MAX + BATCH_USERS_MAX + EXCLUDE_MAX }; /* that room */
 
 /* The last row has no name. */
 extern const struct field request_fields[];

@@ -30,6 +30,12 @@ static inline bool request_sends_again(const struct request *rq)
     return rq->policy != NULL && rq->policy->n_caps == 0;
 }
 
+/* Whether its policy counts items of groups. */
+static inline bool request_caps_groups(const struct request *rq)
+{
+    return rq->policy != NULL && rq->policy->n_group_caps > 0 && rq->grouped != NULL;
+}
+
 /* A late request: the first member of what its kind keeps.
  *
  * A source has it from late_leave() until late_arrived(). The client may be gone before that (service_end()), or the
@@ -94,8 +100,11 @@ size_t request_hide(struct service_loop *l, const struct request *rq, const uint
                     size_t n, uint8_t *unseen);
 
 /* Records items for the user; rq->n_answer of them are counted. Asks for memory unless the caller has. */
-enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, enum store_kind kind,
-                                  int64_t at_ms, enum store_time time, const struct slice *items,
-                                  const uint64_t *hashes, size_t n, bool has_memory);
+struct recorded;
+enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, const struct recorded *r,
+                                  bool has_memory);
+
+/* Hashes the groups of its items, if it has any: rq->grouped, in the loop's own memory. */
+int request_hash_groups(struct service_loop *l, const struct dedup *d, struct request *rq, struct err *err);
 
 #endif

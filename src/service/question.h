@@ -35,6 +35,7 @@ struct question {
     struct query query; /* asks with copies of what another thread needs */
     int code;           /* of its answer */
     struct history history;
+    struct buf sent;           /* what its policy's caps of groups count */
     struct asker_load *load;   /* the store is to answer; NULL: no */
     struct asker_load *sliced; /* it has, and its candidates are looked at in slices (ask_slices.c), up to `at` */
     size_t at;
@@ -64,6 +65,8 @@ enum request_state question_finish(struct service_loop *l, struct conn *c, struc
 
 /* ask.c: the holder of the question is through with it, and a client waits. */
 void question_answered(struct service_loop *l, struct question *q);
+
+struct exposure question_exposure(const struct service_loop *l, const struct request *rq); /* of its policy, now */
 
 /* ask_slices.c: the store has answered, later. True: it goes on in slices, and question_answered() follows. False: it
  * is to be asked for the answer, asker_end(), unless q->code says that this failed already. */

@@ -293,7 +293,7 @@ bool recorder_has_room(struct service_loop *l, struct conn *c, size_t item_bytes
 
 static size_t items_size(const struct recorded *r)
 {
-    size_t size = 0;
+    size_t size = r->groups != NULL ? r->n * sizeof *r->groups : 0;
     for (size_t i = 0; i < r->n; i++) {
         size += r->items[i].len;
     }
@@ -315,7 +315,8 @@ int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *
         return ERR_NOMEM;
     }
     size_t before = b->store.bytes.len;
-    int code = store_batch_add(&b->store, r->kind, r->at_ms, r->time, key, r->user, r->items, r->hashes, r->n);
+    int code = store_batch_add_groups(&b->store, r->kind, r->at_ms, r->time, key, r->user, r->items, r->hashes,
+                                      r->groups, r->n);
     if (code < 0) {
         return code;
     }

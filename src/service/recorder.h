@@ -40,6 +40,7 @@ struct recorded {
     struct slice user;
     const struct slice *items;
     const uint64_t *hashes;
+    const uint64_t *groups; /* as store_batch_add_groups() takes them */
     size_t n;
     struct sent_record *sent; /* told what becomes of it, once it was added; NULL: it is no question's answer */
 };

@@ -220,25 +220,38 @@ enum request_state service_resume(struct conn *c, struct request *rq)
 
 /* --- what is recorded --- */
 
-enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, enum store_kind kind,
-                                  int64_t at_ms, enum store_time time, const struct slice *items,
-                                  const uint64_t *hashes, size_t n, bool has_memory)
+int request_hash_groups(struct service_loop *l, const struct dedup *d, struct request *rq, struct err *err)
 {
-    const struct recorded r = {kind, at_ms, time, rq->user, items, hashes, n, rq->sent};
+    rq->grouped = NULL;
+    if (rq->n_groups == 0) {
+        return 0;
+    }
+    l->grouped = l->grouped != NULL ? l->grouped : malloc(ITEMS_MAX * sizeof *l->grouped);
+    if (l->grouped == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for %zu groups", rq->n_groups);
+    }
+    int code = dedup_hash_groups(d, rq->groups, rq->n_groups, l->grouped, err);
+    rq->grouped = code == 0 ? l->grouped : NULL;
+    return code;
+}
+
+enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, const struct recorded *r,
+                                  bool has_memory)
+{
     if (l->recorder.stalled.code < 0) {
         return request_fail(l, rq, &l->recorder.stalled);
     }
-    int code = recorder_add(l, c, &r, has_memory, &rq->bytes);
+    int code = recorder_add(l, c, r, has_memory, &rq->bytes);
     if (code == ERR_BUSY) {
         return REQUEST_WAIT;
     }
     if (code < 0) {
         struct err err = {0};
-        err_set(&err, ERR_NOMEM, "out of memory for %zu items", n);
+        err_set(&err, ERR_NOMEM, "out of memory for %zu items", r->n);
         return request_fail(l, rq, &err);
     }
-    meter_count(&l->meter, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n);
-    rq->count = (int64_t)n;
+    meter_count(&l->meter, r->kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, r->n);
+    rq->count = (int64_t)r->n;
     return REQUEST_RECORDED;
 }
 
@@ -258,12 +271,21 @@ static enum request_state record(struct service_loop *l, struct conn *c, struct 
     if (code == 0) {
         code = dedup_hash_items(d, rq->items, rq->n, l->hashes, &err);
     }
+    code = code == 0 ? request_hash_groups(l, d, rq, &err) : code;
     if (code < 0) {
         return request_fail(l, rq, &err);
     }
     enum store_kind kind = rq->kind == REQUEST_PLAY ? STORE_PLAY : STORE_DELIVERY;
     enum store_time time = rq->has_at && !skewed ? STORE_STATED : STORE_STAMPED;
-    enum request_state state = request_record(l, c, rq, kind, at, time, rq->items, l->hashes, rq->n, false);
+    const struct recorded r = {.kind = kind,
+                               .at_ms = at,
+                               .time = time,
+                               .user = rq->user,
+                               .items = rq->items,
+                               .hashes = l->hashes,
+                               .groups = rq->grouped,
+                               .n = rq->n};
+    enum request_state state = request_record(l, c, rq, &r, false);
     meter_count(&l->meter, COUNT_SKEWED, state == REQUEST_RECORDED && skewed);
     return state;
 }

@@ -63,7 +63,10 @@ struct request {
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
     size_t n;
-    const struct slice *pools; /* names: of a question, instead of items; of a change, the pool's own */
+    const struct slice *groups; /* of each item its group, or "" for none; of a question and a delivery */
+    size_t n_groups;            /* 0, or as many as items */
+    const uint64_t *grouped;    /* the service's own: their hashes, 0 for none; NULL: no item has one */
+    const struct slice *pools;  /* names: of a question, instead of items; of a change, the pool's own */
     size_t n_pools;
     const struct slice *exclude; /* of a question: items that are not to be answered, whatever the user has seen */
     size_t n_exclude;
@@ -78,6 +81,8 @@ struct request {
                         * of a client's, whose ids they are only it knows ... */
     struct slice seed; /* ... this is the fingerprint of the seed that it has, as INFO shows it; data NULL: not said */
     bool is_part;      /* the service's own: of a question about several users, about one of them (ask_also.c) */
+    struct buf
+        *sent_to; /* the same: NULL, or the part is about the user: what its policy counts of groups goes there */
     const struct also_answer *also; /* the same: what came of its parts; NULL: there were none */
     bool of_node;                   /* another node asks, of the same seed, and it asks the old Redis by itself */
     int first_month;                /* of its window, by its clock; 0: by the window and the clock here */

@@ -14,7 +14,10 @@ struct sent_record {
     struct user *user;
     uint64_t ended_at; /* 0: not recorded yet; else questions with lower numbers may have looked before that */
     size_t n, most;
-    uint64_t hashes[];
+    struct sent_item {
+        uint64_t hash, group;
+        uint64_t number; /* of the user's taken ones */
+    } items[];
 };
 
 struct sending {
@@ -22,6 +25,7 @@ struct sending {
     struct user *user;
     struct sent_record *record; /* NULL: there is no answer yet */
     uint64_t number;
+    uint64_t told; /* its rule knows of what was taken up to there */
 };
 
 struct cell {
@@ -34,6 +38,7 @@ struct user {
     struct shard *shard;
     int64_t key;
     uint64_t numbers; /* of the last question; the first is 1 */
+    uint64_t taken;   /* items, ever */
     struct sending *first, *last;
     struct sent_record *records;
     struct cell *cells; /* all their hashes, by open addressing, at a load of at most a half */
@@ -93,7 +98,7 @@ static void fill(struct user *u)
     memset(u->cells, 0, (u->mask + 1) * sizeof *u->cells);
     for (const struct sent_record *r = u->records; r != NULL; r = r->next) {
         for (size_t i = 0; i < r->n; i++) {
-            put(u, r->hashes[i]);
+            put(u, r->items[i].hash);
         }
     }
 }
@@ -217,7 +222,7 @@ bool sending_holds(const struct sending *q, uint64_t hash)
 int sending_answer(struct sending *q, size_t most)
 {
     struct user *u = q->user;
-    struct sent_record *r = malloc(sizeof *r + most * sizeof *r->hashes);
+    struct sent_record *r = malloc(sizeof *r + most * sizeof *r->items);
     if (r == NULL) {
         return ERR_NOMEM;
     }
@@ -235,17 +240,44 @@ int sending_answer(struct sending *q, size_t most)
     return rc;
 }
 
-bool sending_take(struct sending *q, uint64_t hash)
+/* What was taken since the last time. With the mutex. */
+static int tell(struct sending *q, const struct sending_rule *rule)
+{
+    int rc = 0;
+    for (const struct sent_record *r = q->user->records; r != NULL && q->told < q->user->taken && rc == 0;
+         r = r->next) {
+        for (size_t i = 0; i < r->n && rc == 0; i++) {
+            rc = r->items[i].number > q->told ? rule->sent(rule->arg, r->items[i].hash, r->items[i].group) : 0;
+        }
+    }
+    q->told = rc == 0 ? q->user->taken : q->told;
+    return rc;
+}
+
+static enum sending_taken take(struct sending *q, uint64_t hash, uint64_t group, const struct sending_rule *rule)
 {
     struct user *u = q->user;
-    pthread_mutex_lock(&u->shard->mutex);
-    bool takes = !cell_of(u, hash)->used;
-    if (takes) {
-        q->record->hashes[q->record->n++] = hash;
-        put(u, hash);
+    struct sent_record *r = q->record;
+    if (rule != NULL && tell(q, rule) < 0) {
+        return SENDING_FAILS;
     }
-    pthread_mutex_unlock(&u->shard->mutex);
-    return takes;
+    if (rule != NULL && rule->hides(rule->arg, group)) {
+        return SENDING_HIDDEN;
+    }
+    if (cell_of(u, hash)->used) {
+        return SENDING_HELD;
+    }
+    r->items[r->n++] = (struct sent_item){hash, group, ++u->taken};
+    put(u, hash);
+    return SENDING_TAKES;
+}
+
+enum sending_taken sending_take(struct sending *q, uint64_t hash, uint64_t group, const struct sending_rule *rule)
+{
+    pthread_mutex_lock(&q->user->shard->mutex);
+    const enum sending_taken taken = take(q, hash, group, rule);
+    pthread_mutex_unlock(&q->user->shard->mutex);
+    return taken;
 }
 
 /* --- ends --- */

@@ -30,9 +30,22 @@ struct sending *sending_begin(struct sendings *s, int64_t key, struct slice user
 bool sending_any(const struct sending *q);
 bool sending_holds(const struct sending *q, uint64_t hash);
 
-/* Room for an answer of so many items, of which each is then taken: false, when another one has it. 0 or ERR_NOMEM. */
+/* Room for an answer of so many items, of which each is then taken. 0 or ERR_NOMEM. */
 int sending_answer(struct sending *q, size_t most);
-bool sending_take(struct sending *q, uint64_t hash);
+enum sending_taken {
+    SENDING_TAKES,
+    SENDING_HELD,   /* another one has it */
+    SENDING_HIDDEN, /* by the rule */
+    SENDING_FAILS,  /* ERR_NOMEM, of the rule */
+};
+/* A rule about what else is being sent: told of each item once, before the first question whether an item of a group
+ * may be. With the mutex of the entry: it takes microseconds. NULL: there is none. */
+struct sending_rule {
+    int (*sent)(void *arg, uint64_t hash, uint64_t group); /* 0 or ERR_NOMEM */
+    bool (*hides)(void *arg, uint64_t group);
+    void *arg;
+};
+enum sending_taken sending_take(struct sending *q, uint64_t hash, uint64_t group, const struct sending_rule *rule);
 
 /* The end of the question, which is freed; without an answer, or with one: *record then is to be told what became of
  * it, once. NULL: nothing was taken. */

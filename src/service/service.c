@@ -101,6 +101,10 @@ static void end(struct worker *w)
         read_through_port_free(l->read_through);
         session_set_free(&l->blocked);
         free(l->hashes);
+        free(l->grouped);
+        free(l->pairs);
+        buf_free(&l->sent);
+        exposure_groups_free(&l->groups);
         free(l->bits);
         free(l);
         w->service = NULL;

@@ -60,8 +60,12 @@ struct service_loop {
     uv_timer_t deadline;
 
     /* Of the request at hand, until the next one. */
-    uint64_t *hashes; /* ITEMS_MAX */
+    uint64_t *hashes;    /* ITEMS_MAX */
+    uint64_t *grouped;   /* the same of their groups; NULL: none were asked about yet */
+    struct slice *pairs; /* RESP's: items, then their groups; NULL: none were given yet */
     uint64_t excluded[EXCLUDE_MAX];
+    struct buf sent; /* struct exposure_sent each */
+    struct exposure_groups groups;
     uint8_t *bits;                  /* of POOL_ITEMS_MAX items, and a byte more */
     const struct pool_table *pools; /* the newest that was seen; NULL: none was yet */
     struct pool_line line;

@@ -75,6 +75,11 @@ def filter_words():
                   ["ITEMS", *["a"] * 65536], ["a", *items], ["ITEM", "a"], [LONG, *items], ["", *items]):
         yield words
     limit, pool = ["LIMIT", "2"], ["POOL", "p"]
+    for words in ([], ["a"], ["a", "A"], ["a", ""], ["", "A"], ["a", LONG], ["a", "A", "b"], ["a", "A", "b", "A"]):
+        yield ["PAIRS", *words]
+        yield [*pool, "PAIRS", *words]
+    for words in (limit, [*limit, "DELIVER"], ["REPLY", "BITMAP"], ["POLICY", "often"], ["EXCLUDE", "1", "a"]):
+        yield [*words, "pairs", "a", "A", "b", ""]
     for words in (limit + ["DELIVER"], ["LIMIT", "100", "DELIVER"], ["LIMIT", "101", "DELIVER"], limit + ["REPLY", "BITMAP"],
                   limit + ["SESSION", "s", "REPLY", "INDEXES"]):
         yield [*words, *items]
@@ -103,6 +108,7 @@ MORE = {
     "WHY": [["u", "a", *words] for words in (["SESSION"], ["SESSION", "s"], ["session", "s"], ["SESSION", ""], ["SESSION", LONG],
                                              ["NONE", "s"], ["SESSION", "s", "s"], ["SESSION", "s"] * 2, ["POLICY"], ["POLICY", "often"],
                                              ["POLICY", "none"], ["POLICY", "often", "SESSION", "s"], ["POLICY", "often"] * 2)],
+    "DELIVERED": [["u", "PAIRS", *words] for words in ([], ["a"], ["a", "A"], ["a", "", "b", "B"], ["a", LONG], ["", "A"])],
     "PLAYEDAT": [["u", number, "a"] for number in [*NUMBERS, "0", str(START + 2 * DAY), str(START // 1000)]],
     "POOL GET": [["p", number] for number in [*NUMBERS, "3"]] + [["p", "0", number] for number in [*NUMBERS, "0", "65537"]],
 }
@@ -160,7 +166,7 @@ WRONG = {
     "integer": ["7", None, True, 1.5, [], {}, 0, -1, 101, 2 ** 63 - 1, 2 ** 63, -2 ** 63, 10 ** 30],
     "boolean": ["true", None, 0, 1, [], {}, False],
 }
-GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "item": "a", "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "at": START - DAY,
+GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "groups": ["A", ""], "item": "a", "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "at": START - DAY,
         "pool_version": VERSION, "session": "s", "policy": "often", "reply": "indexes", "limit": 2, "deliver": True, "rename": "q"}
 BODIES = [[], "u", 7, None, True, 1.5]
 PATHS = ["/v1/unseen", "/v1/unseen:batch", "/v1/played", "/v1/delivered", "/v1/why", "/v1/exposure", "/v1/block", "/v1/unblock",
@@ -261,8 +267,8 @@ METHODS = {  # by which fields each is good
     "Block": ("session", "ids"), "Unblock": ("session", "ids"), "PoolSet": ("pool", "items"), "PoolAdd": ("pool", "items"),
     "PoolRename": ("pool", "rename"), "PoolDrop": ("pool",), "PoolList": (), "PoolGet": ("pool",),
 }
-SAID = {**{name: [GOOD[name]] for name in GOOD if name not in ("users", "items", "ids", "exclude", "pools")}, "users": ["u", "v"],
-        "items": ["a", "b"], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "all": [1], "tag": [7],
+SAID = {**{name: [GOOD[name]] for name in GOOD if name not in ("users", "items", "groups", "ids", "exclude", "pools")}, "users": ["u", "v"],
+        "items": ["a", "b"], "groups": ["A", ""], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "all": [1], "tag": [7],
         "from": [1], "count": [1], "hashes": ["12345678"], "seed": [FINGERPRINT]}
 STREAMS = {"FilterMany": "unary_stream", "PlayedStream": "stream_stream"}
 

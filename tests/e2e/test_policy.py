@@ -252,7 +252,8 @@ def test_a_reload_replaces_all(make_server):
 def test_check_config(folder):
     path = folder / "unseen.conf"
     path.write_text("[unseen]\nretention = 6\n[policy feed]\nplays = 3\nitem = 1 in 10\n\n[policy feed]\n[policy]\n"
-                    "[policy two]\nplays = 1\nplays = 2\nslots = 6\ngroup = 2 in 1h\n")
+                    "[policy two]\nplays = 1\nplays = 2\nslots = 6\nauthor = 2 in 1h\ngroup = 16\n"
+                    "[policy default]\ngroup = 2 in 1h\n")
     done = subprocess.run([str(UNSEEN), "check-config", "-c", str(path)], capture_output=True, text=True)
     assert done.returncode == 1
     said = [line.split("unseen.conf:", 1)[1] for line in (done.stdout + done.stderr).splitlines() if "unseen.conf:" in line]
@@ -263,7 +264,11 @@ def test_check_config(folder):
         '[policy NAME]',
         "11: plays is given twice in [policy two]",
         "12: slots belongs in [unseen]; here it stands in [policy two], which begins in line 9",
-        '13: there is no option "group" in [policy two], only plays, item and also']
+        '13: there is no option "author" in [policy two], only plays, item, group and also']
+    assert said[6:8] == [
+        '14: group has the cap "16", expected 1 to 15 times',
+        "16: [policy default] has no group, since questions that name no policy need not say groups: expected it in a "
+        "policy that they name"]
 
 
 # --- the model ---
@@ -386,12 +391,12 @@ def test_what_each_hid(make_server):
             assert 'unseen_policy_hidden_total{policy="feed"} 4' in answer.read().decode()
         with urllib.request.urlopen(http_url(server) + "/v1/policies", timeout=30) as answer:
             shown = json.loads(answer.read())
-        assert shown["policies"][3] == {"policy": "feed", "plays": "1", "item": "1 in 10min, 3 in 7d", "questions": 2,
+        assert shown["policies"][3] == {"policy": "feed", "plays": "1", "item": "1 in 10min, 3 in 7d", "group": "off", "questions": 2,
                                         "candidates": 6, "hidden": 4, "hidden_today": 4, "also": []}
         assert json.loads(run("policy", "--json", "--to", f"127.0.0.1:{server.port}")) == shown
         c.command("DEBUG", "ADVANCE", DAY)
         assert told()["feed"] == (2, 6, 4, 0)
-        assert "feed    1       1 in 10min, 3 in 7d  -             2             0       4" in run("policy", "--to", f"127.0.0.1:{server.port}")
+        assert "feed    1       1 in 10min, 3 in 7d  off    -             2             0       4" in run("policy", "--to", f"127.0.0.1:{server.port}")
         reload(server, policies={"feed": POLICIES["feed"]})
         assert told() == {"feed": (2, 6, 4, 0)}
 
@@ -404,13 +409,16 @@ def run(*words):
 
 def test_explained(folder):
     path = folder / "unseen.conf"
-    path.write_text(f"[unseen]\ndata = {folder}/none\n[policy feed]\nplays = 1\nitem = 1 in 10min, 3 in 7d, 4\n[policy default]\n"
-                    "plays = off\nitem = off\n")
+    path.write_text(f"[unseen]\ndata = {folder}/none\n[policy feed]\nplays = 1\nitem = 1 in 10min, 3 in 7d, 4\n"
+                    "group = 1 in 10min, 2 in 1h, 4\n[policy default]\nplays = off\nitem = off\n")
     assert run("policy", "feed", "-c", path) == (
         "feed\n  A play hides the item in its own month and 1 full month after that.\n"
         "  An item is hidden while it was sent once within the last 10min.\n"
         "  An item is hidden while it was sent 3 times within the last 7d.\n"
-        "  An item is hidden while it is remembered that it was sent 4 times.\n")
+        "  An item is hidden while it is remembered that it was sent 4 times.\n"
+        "  An item is hidden while another item of its group was sent within the last 10min.\n"
+        "  An item is hidden while 2 items of its group were sent within the last 1h.\n"
+        "  An item is hidden while it is remembered that 4 items of its group were sent.\n")
     assert run("policy", "default", "-c", path) == (
         "default\n  Plays hide nothing.\n  What was sent hides nothing.\n  It holds for questions that name no policy.\n")
     assert [line.split()[0] for line in run("policy", "-c", path).splitlines()] == ["policy", "feed", "default"]

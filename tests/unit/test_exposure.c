@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "dedup/exposure.h"
 #include "store/user/deliveries.h"
+#include "tests/lib/random.h"
 
 enum { MINUTE = 60 * 1000, HOUR = 60 * MINUTE, DAY = 24 * HOUR };
 #define NOW INT64_C(1790000000000)
@@ -236,7 +237,7 @@ static void test_lines(void **state)
          "also has \"push:user}\", expected UTF-8 without quotes, \\, and braces but in {user}"},
         {"also", "a\\b", NULL, "also has \"a\\\\b\", expected UTF-8 without quotes, \\, and braces but in {user}"},
         {"also", "a\xff", NULL, "also has \"a\\\\xff\", expected UTF-8 without quotes, \\, and braces but in {user}"},
-        {"group", "2 in 1h", NULL, "there is no option \"group\" in [policy feed], only plays, item and also"},
+        {"author", "2 in 1h", NULL, "there is no option \"author\" in [policy feed], only plays, item, group and also"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct policy p = policy_of("window", "1");
@@ -324,11 +325,120 @@ static void test_names(void **state)
     assert_null(policy_find(&all, slice_str("more")));
 }
 
+/* --- groups --- */
+
+enum { ITEMS = 40, GROUPS = 6 };
+
+/* The rule said plainly: of the items of a group, each by its newest time, in ms ago; negative: never. */
+static bool plain_hides(const struct policy *p, const int64_t ages[ITEMS], const uint64_t groups[ITEMS], uint64_t group)
+{
+    for (int64_t c = 0; c < p->n_group_caps; c++) {
+        const struct policy_cap *cap = &p->group_caps[c];
+        int64_t n = 0;
+        for (int i = 0; i < ITEMS; i++) {
+            n += groups[i] == group && ages[i] >= 0 && (cap->within_ms == 0 || ages[i] < cap->within_ms);
+        }
+        if (group != 0 && n >= cap->times) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void test_groups_against_plain(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"2 in 1h", "1", "1 in 10min, 3 in 1h", "15", "4 in 3h, 2 in 1min", "off"};
+    struct exposure_groups g = {0};
+    struct buf sent = {0};
+    uint64_t random = 5;
+    for (int round = 0; round < 3000; round++) {
+        struct policy p = policy_of("off", "off");
+        struct err err;
+        assert_int_equal(policy_set(&p, "group", lines[round % 6], &err), 0);
+        const struct exposure e = {.policy = &p, .earlier_ms = NOW, .later_ms = NOW};
+        struct store_delivery list[2 * ITEMS];
+        int64_t ages[ITEMS];
+        uint64_t groups[ITEMS];
+        struct delivered d = {.list = list};
+        for (int i = 0; i < ITEMS; i++) {
+            ages[i] = -1;
+            groups[i] = 0;
+            for (uint64_t k = random_below(&random, 3); k > 0; k--) {
+                const bool ahead = random_below(&random, 20) == 0;
+                const int64_t age = ahead ? NOW : (int64_t)random_below(&random, 2 * HOUR);
+                const int64_t at = ahead ? NOW + 2 * DAY + i : NOW - age;
+                list[d.n++] = (struct store_delivery){
+                    .stamp = delivered_stamp(at, (uint64_t)i),
+                    .hash = (uint64_t)i + 1,
+                    .item = slice_of(&"0123456789012345678901234567890123456789ABCDEFGH"[i % 10], 1 + (size_t)i / 10),
+                    .group = random_below(&random, GROUPS)};
+            }
+        }
+        delivered_unite(&d, DELIVERED_MAX);
+        for (size_t k = 0; k < d.n; k++) { /* newest first */
+            const size_t i = list[k].hash - 1;
+            ages[i] = list[k].nth == 0 ? exposure_age(&e, delivered_ms(list[k].stamp)) : ages[i];
+            groups[i] = groups[i] == 0 ? list[k].group : groups[i];
+        }
+        const struct store_view view = {.deliveries = list, .n_deliveries = d.n};
+        buf_clear(&sent);
+        assert_int_equal(exposure_groups_of(&e, &view, &sent), 0);
+        assert_int_equal(exposure_groups_begin(&g, (const struct exposure_sent *)(const void *)sent.data,
+                                               sent.len / sizeof(struct exposure_sent)),
+                         0);
+        for (int step = 0; step < 30; step++) {
+            int64_t until;
+            for (uint64_t group = 0; group < GROUPS; group++) {
+                assert_int_equal(exposure_groups_hide(&g, &e, group, &until), plain_hides(&p, ages, groups, group));
+            }
+            const size_t i = random_below(&random, ITEMS);
+            const uint64_t group = groups[i] != 0 ? groups[i] : random_below(&random, GROUPS);
+            assert_int_equal(exposure_groups_take(&g, group, i + 1), 0);
+            ages[i] = 0;
+            groups[i] = group;
+        }
+    }
+    exposure_groups_free(&g);
+    buf_free(&sent);
+}
+
+static void test_group_lines(void **state)
+{
+    (void)state;
+    struct policies all = {0};
+    struct policy *feed, *other;
+    struct err err;
+    char text[POLICY_TEXT];
+    assert_int_equal(policy_add(&all, slice_str("feed"), &feed, &err), 0);
+    assert_int_equal(policy_add(&all, slice_str(POLICY_DEFAULT), &other, &err), 0);
+    policy_group_text(feed, text);
+    assert_string_equal(text, "off");
+    assert_int_equal(policy_set(feed, "group", "2 in 1h,15", &err), 0);
+    policy_group_text(feed, text);
+    assert_string_equal(text, "2 in 1h, 15");
+    assert_int_equal(policy_set(feed, "group", "1,2,3,4,5", &err), ERR_RANGE);
+    assert_int_equal(policy_set(feed, "group", "16 in 1h", &err), ERR_RANGE);
+    assert_string_equal(err.text, "group has the cap \"16 in 1h\", expected 1 to 15 times");
+    assert_int_equal(policy_set(feed, "group", "two", &err), ERR_INVALID);
+    assert_int_equal(policy_set(other, "group", "1", &err), ERR_INVALID);
+    struct policies same = all;
+    assert_true(policies_same(&all, &same));
+    assert_int_equal(policy_set(&same.list[0], "group", "2 in 2h", &err), 0);
+    assert_false(policies_same(&all, &same));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_caps),  cmocka_unit_test(test_until), cmocka_unit_test(test_view),
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_names), cmocka_unit_test(test_other_users),
+        cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_until),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_other_users),
+        cmocka_unit_test(test_groups_against_plain),
+        cmocka_unit_test(test_group_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/err.h"
 #include "service/sending.h"
 #include "tests/lib/rounds.h"
+
+static bool takes(struct sending *q, uint64_t hash)
+{
+    return sending_take(q, hash, 0, NULL) == SENDING_TAKES;
+}
 
 static void an_item_is_taken_once(void **state)
 {
@@ -24,11 +30,11 @@ static void an_item_is_taken_once(void **state)
     assert_int_equal(sending_answer(a, 2), 0);
     assert_int_equal(sending_answer(b, 2), 0);
     assert_int_equal(sending_answer(other, 1), 0);
-    assert_true(sending_take(a, 7));
-    assert_false(sending_take(b, 7));
-    assert_true(sending_take(b, 8));
+    assert_true(takes(a, 7));
+    assert_false(takes(b, 7));
+    assert_true(takes(b, 8));
     assert_true(sending_holds(a, 8) && sending_holds(b, 7) && !sending_holds(a, 9));
-    assert_true(sending_take(other, 7));
+    assert_true(takes(other, 7));
     sent_recorded(sending_record(other), true);
     sent_recorded(sending_record(a), true);
     sent_recorded(sending_record(b), true);
@@ -45,7 +51,7 @@ static void until_the_older_ones_have_ended(void **state)
     struct sendings *s = sendings_new();
     struct sending *old = sending_begin(s, 1, slice_str("ann")), *a = sending_begin(s, 1, slice_str("ann"));
     assert_int_equal(sending_answer(a, 1), 0);
-    assert_true(sending_take(a, 7));
+    assert_true(takes(a, 7));
     sent_recorded(sending_record(a), true);
     struct sending *younger = sending_begin(s, 1, slice_str("ann"));
     assert_true(sending_holds(old, 7) && sending_holds(younger, 7)); /* which may, and need not be */
@@ -61,7 +67,7 @@ static void what_failed_may_be_sent(void **state)
     struct sendings *s = sendings_new();
     struct sending *a = sending_begin(s, 1, slice_str("ann")), *b = sending_begin(s, 1, slice_str("ann"));
     assert_int_equal(sending_answer(a, 3), 0);
-    assert_true(sending_take(a, 7) && sending_take(a, 8));
+    assert_true(takes(a, 7) && takes(a, 8));
     struct sent_record *record = sending_record(a);
     assert_true(sending_holds(b, 7) && sending_holds(b, 8));
     sent_recorded(record, false);
@@ -110,7 +116,7 @@ static void any_order(void **state)
                 assert_int_equal(sending_answer(of[i].q, (size_t)most), 0);
                 for (int item = 0; item < ITEMS && of[i].n < most; item++) {
                     bool sees = stored[item] != 0 && stored[item] < of[i].began;
-                    if (!sees && sending_take(of[i].q, (uint64_t)item * 16)) {
+                    if (!sees && takes(of[i].q, (uint64_t)item * 16)) {
                         assert_int_equal(taken[item], 0);
                         assert_int_equal(stored[item], 0);
                         taken[item] = 1;
@@ -150,7 +156,7 @@ static void *hammer(void *arg)
         assert_int_equal(sending_answer(q, 2), 0);
         int item[2], n = 0;
         for (int k = 0; k < THREADS * PER_THREAD && n < 2; k++) {
-            if (atomic_load(&x->sent[u][k]) == 0 && sending_take(q, (uint64_t)k * 1000003)) {
+            if (atomic_load(&x->sent[u][k]) == 0 && takes(q, (uint64_t)k * 1000003)) {
                 item[n++] = k;
             }
         }
@@ -179,6 +185,52 @@ static void threads(void **state)
     free(x);
 }
 
+/* At most two of a group. */
+struct twice {
+    size_t told, of[4];
+    bool fails;
+};
+
+static int told(void *arg, uint64_t hash, uint64_t group)
+{
+    struct twice *t = arg;
+    (void)hash;
+    t->told++;
+    t->of[group]++;
+    return t->fails ? ERR_NOMEM : 0;
+}
+
+static bool hides(void *arg, uint64_t group)
+{
+    return ((const struct twice *)arg)->of[group] >= 2;
+}
+
+/* A rule is told of each item once, whoever has taken it, and of what was taken before it began. */
+static void by_a_rule(void **state)
+{
+    (void)state;
+    struct sendings *s = sendings_new();
+    struct sending *a = sending_begin(s, 1, slice_str("ann")), *b = sending_begin(s, 1, slice_str("ann"));
+    struct twice of_a = {.told = 0}, of_b = {.told = 0};
+    const struct sending_rule rule_a = {told, hides, &of_a}, rule_b = {told, hides, &of_b};
+    assert_int_equal(sending_answer(a, 9), 0);
+    assert_int_equal(sending_answer(b, 9), 0);
+    assert_int_equal(sending_take(a, 10, 1, &rule_a), SENDING_TAKES);
+    assert_int_equal(sending_take(b, 11, 1, &rule_b), SENDING_TAKES);
+    assert_int_equal(sending_take(a, 12, 1, &rule_a), SENDING_HIDDEN);
+    assert_int_equal(sending_take(b, 13, 1, &rule_b), SENDING_HIDDEN);
+    assert_int_equal(sending_take(b, 10, 2, &rule_b), SENDING_HELD);
+    assert_int_equal(sending_take(a, 14, 2, &rule_a), SENDING_TAKES);
+    assert_int_equal(sending_take(a, 15, 3, &rule_a), SENDING_TAKES);
+    assert_true(of_a.told == 3 && of_b.told == 2);
+    of_b.fails = true;
+    assert_int_equal(sending_take(b, 16, 3, &rule_b), SENDING_FAILS);
+    assert_false(sending_holds(a, 16));
+    sent_recorded(sending_record(a), true);
+    sent_recorded(sending_record(b), false);
+    sendings_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +239,7 @@ int main(void)
         cmocka_unit_test(what_failed_may_be_sent),
         cmocka_unit_test(any_order),
         cmocka_unit_test(threads),
+        cmocka_unit_test(by_a_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

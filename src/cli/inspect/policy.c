@@ -62,6 +62,11 @@ static int read_one(const struct reply *map, struct policies *names, struct show
         reply_copy(map, "item", text, sizeof text);
         rc = policy_set(p, "item", text, err);
     }
+    if (rc == 0) {
+        reply_copy(map, "group", text, sizeof text);
+        const bool none = text[0] == '\0' || strcmp(text, "off") == 0;
+        rc = none ? 0 : policy_set(p, "group", text, err);
+    }
     if (rc < 0) {
         err_prefix(err, "the server's answer");
         return rc;
@@ -115,13 +120,15 @@ static void print_table(const struct shown *all, int n)
 {
     char text[POLICY_TEXT], count[OUTPUT_TEXT];
     struct table t;
-    table_begin(&t, "policy|plays|item|also|questions>|hidden today>|hidden>");
+    table_begin(&t, "policy|plays|item|group|also|questions>|hidden today>|hidden>");
     for (int i = 0; i < n; i++) {
         const struct shown *s = &all[i];
         table_cell(&t, "%s", s->policy.name);
         policy_plays_text(&s->policy, text);
         table_cell(&t, "%s", text);
         policy_item_text(&s->policy, text);
+        table_cell(&t, "%s", text);
+        policy_group_text(&s->policy, text);
         table_cell(&t, "%s", text);
         table_cell(&t, "%s", s->policy.n_also > 0 ? s->policy.also : "-");
         table_cell(&t, "%s", s->counted ? count_text(s->questions, count) : "-");
@@ -161,6 +168,21 @@ static void explain_item(const struct policy *p)
     }
 }
 
+static void explain_group(const struct policy *p)
+{
+    for (int64_t i = 0; i < p->n_group_caps; i++) {
+        const struct policy_cap *cap = &p->group_caps[i];
+        char within[32] = "", items[48] = "another item";
+        if (cap->times > 1) {
+            snprintf(items, sizeof items, "%lld items", (long long)cap->times);
+        }
+        config_print_duration(cap->within_ms, within, sizeof within);
+        printf(cap->within_ms > 0 ? "  An item is hidden while %s of its group %s sent within the last %s.\n"
+                                  : "  An item is hidden while it is remembered that %s of its group %s sent.\n",
+               items, cap->times > 1 ? "were" : "was", within);
+    }
+}
+
 static void explain_also(const struct shown *s)
 {
     char count[OUTPUT_TEXT];
@@ -177,6 +199,7 @@ static void explain(const struct shown *s)
     puts(s->policy.name);
     explain_plays(&s->policy);
     explain_item(&s->policy);
+    explain_group(&s->policy);
     explain_also(s);
     if (strcmp(s->policy.name, POLICY_DEFAULT) == 0) {
         puts("  It holds for questions that name no policy.");
@@ -202,6 +225,8 @@ static void print_json(const struct shown *all, int n)
         json_text(&j, "plays", text);
         policy_item_text(&all[i].policy, text);
         json_text(&j, "item", text);
+        policy_group_text(&all[i].policy, text);
+        json_text(&j, "group", text);
         if (all[i].counted) {
             json_number(&j, "questions", (int64_t)all[i].questions);
             json_number(&j, "candidates", (int64_t)all[i].candidates);
