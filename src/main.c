@@ -27,7 +27,7 @@ static const struct cli_command commands[] = {
     {"clone", cli_clone, "make a replica of a running primary"},
     {"rejoin", cli_rejoin, "bring an old primary back as a replica"},
     {"replica", cli_replica, "show who follows whom, and how far behind"},
-    {"front", cli_front, "show how the Redis in front is, compare it, fill it anew"},
+    {"front", cli_front, "show the Redis in front, compare it, fill it again"},
     {"rados", cli_rados, "make a pool of Ceph ready for store = rados"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "load users from such a file"},

@@ -31,7 +31,7 @@ static int enlist(struct archive *a, struct err *err)
     struct feed_state queue;
     feed_state_of(a->store, FEED_ARCHIVE, &queue);
     if (queue.name[0] != '\0' && queue.place == FEED_LOST) {
-        log_error("the archive lacks what was recorded while it could not be written: all users are brought in anew",
+        log_error("the archive lacks what was recorded while it could not be written: all users are brought in again",
                   "lost_since=%" PRId64 " left_out=%" PRIu64, queue.lost_ms, queue.left_out);
         a->reset = (struct feed_reset){.call = {.done = on_call, .owner = a}, .consumer = FEED_ARCHIVE};
         a->store->feed->reset(a->store, &a->reset);
@@ -86,7 +86,7 @@ static uint64_t marked(const struct archive *a, const char *what)
 static int renew(struct archive *a, uint64_t run, uint64_t seq, struct err *err)
 {
     log_error("the archive has more of this folder than it has itself: it was copied, or went back to an older state; "
-              "from now on it is another node, and its replicas must be cloned anew",
+              "from now on it is another node, and its replicas must be cloned again",
               "node=%016" PRIx64 " run=%016" PRIx64 " seq=%" PRIu64, a->self.node, run, seq);
     a->renew = (struct store_call){.done = on_call, .owner = a};
     a->store->node->renew(a->store, &a->renew);

@@ -18,7 +18,7 @@ void archive_figures_each(const struct dedup *d, figure_visit *visit, void *arg)
           "1 once this node can be restored from the archive."},
          s.restorable},
         {{"archive_lost", "archive_lost", FIGURE_GAUGE,
-          "1 when events were left out because more waited than feed_max, until all users are brought in anew."},
+          "1 when events were left out because more waited than feed_max, until all users are brought in again."},
          s.queue.place == FEED_LOST},
         {{"archive_waiting", "archive_waiting_events", FIGURE_GAUGE, "Events that wait to be archived."},
          s.queue.events},

@@ -389,7 +389,7 @@ static void trouble(struct courier *c, const struct err *err)
         return;
     }
     if (old && err->code == ERR_STALE) {
-        log_change(LOG_LEVEL_WARN, c, "is begun anew", 0, err->text);
+        log_change(LOG_LEVEL_WARN, c, "is begun again", 0, err->text);
         return;
     }
     begin_waiting(c, err);

@@ -329,7 +329,7 @@ struct loading {
 static void tell_bad(void *arg, struct slice name, const char *what)
 {
     (void)arg;
-    log_error("a pool is damaged and left out: set it anew", "pool=%s error=%s", log_quote(name), log_quote_str(what));
+    log_error("a pool is damaged and left out: set it again", "pool=%s error=%s", log_quote(name), log_quote_str(what));
 }
 
 static int load(void *arg, const struct store_pool *kept, struct err *err)

@@ -27,7 +27,7 @@ static void name(struct front *f, struct slice user, const char *why)
         snprintf(f->status.named[f->status.n_named++], FRONT_TEXT, "%s: %s", log_quote(user), why);
     }
     pthread_mutex_unlock(&f->mutex);
-    log_error("the front differs from the folder: the user is sent anew", "user=%s difference=%s", log_quote(user),
+    log_error("the front differs from the folder: the user is sent again", "user=%s difference=%s", log_quote(user),
               log_quote_str(why));
 }
 

@@ -27,7 +27,7 @@ static int check_evicted(const struct front_meta *m, const struct reply *evicted
     }
     return (uint64_t)keys <= m->evicted
                ? 0
-               : err_set(err, ERR_ABSENT, "the front's Redis has evicted keys: all users are to be brought in anew");
+               : err_set(err, ERR_ABSENT, "the front's Redis has evicted keys: all users are to be brought in again");
 }
 
 static int check_meta(const struct front_meta *m, uint64_t seed, struct err *err)

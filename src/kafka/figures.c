@@ -32,7 +32,7 @@ void kafka_figures_each(const struct kafka_state *s, figure_visit *visit, void *
         {{"kafka_dead_letter_bytes", "kafka_dead_letter_bytes", FIGURE_GAUGE, "What the dead letters take on disk."},
          s->dead_letter_bytes},
         {{"kafka_rebalances", "kafka_rebalances_total", FIGURE_COUNTER,
-          "How often the group has dealt its partitions anew."},
+          "How often the group has dealt its partitions again."},
          s->rebalances},
         {{"kafka_errors", "kafka_errors_total", FIGURE_COUNTER, "Errors that librdkafka has told."}, s->errors},
         {{"kafka_error_time", "kafka_error_timestamp_seconds", FIGURE_TIME, "When it told the last one; 0: never."},

@@ -364,7 +364,7 @@ static int resolve(struct kafka *k, struct partition *p, char *text)
     if (another) {
         tell(p,
              p->forgotten
-                 ? "the broker has forgotten our offset, as of a topic made anew, which is read from its beginning"
+                 ? "the broker has forgotten our offset, as of a topic made again, which is read from its beginning"
                  : "a log of Kafka ends before our offset and is read again from its beginning",
              p->read, first, end);
         p->forgotten = false;

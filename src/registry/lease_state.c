@@ -282,7 +282,7 @@ static const char *what_lacks(const struct lease_state *s, const struct lease_se
     const struct lease_value *v = &s->value;
     bool led = self->leader == self->node; /* the old primary, fenced: all that it has acknowledged is here */
     if (!led && !v->in_step) {
-        return "the primary is gone and was out of step: nobody is promoted by itself";
+        return "the primary is gone and was out of step: no replica is promoted by itself";
     }
     if (self->leader != v->node) {
         return "the primary is gone, and this node did not follow it";
@@ -306,7 +306,7 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
         return read_again(s, now_ms, lacks);
     }
     if (self->leader == 0) {
-        return read_again(s, now_ms, "the primary is gone, and this node has followed nobody");
+        return read_again(s, now_ms, "the primary is gone, and this node has followed no other");
     }
     int64_t ends = later(s->vacant_ms + LEASE_ELECTION_MS, free_from(s));
     if (now_ms < ends) {

@@ -36,7 +36,7 @@ int adopt_find(struct store *store, struct store_reader *reader, uint64_t replic
     if (followed->seq > own.seq) {
         return err_set(err, ERR_RANGE,
                        "this replica has %" PRIu64 " events of %016" PRIx64
-                       " that this node, which was promoted, never got: either promote the replica, or clone it anew "
+                       " that this node, which was promoted, never got: either promote the replica, or clone it again "
                        "without them",
                        followed->seq - own.seq, followed->node);
     }

@@ -132,7 +132,7 @@ static const char TOO_MUCH[] = "too much was recorded while this replica was awa
 
 static int lost(struct feeder_fetch *fetch, const char *why)
 {
-    return err_set(&fetch->err, ERR_NOTFOUND, "%s: unseen clone makes this replica anew", why);
+    return err_set(&fetch->err, ERR_NOTFOUND, "%s: unseen clone makes this replica again", why);
 }
 
 static void renew(struct store_call *call)
@@ -151,7 +151,7 @@ static void renew(struct store_call *call)
 static void went_back(struct feeder *f, const struct feeder_fetch *fetch)
 {
     log_error("a replica knows more of this folder than it does itself: it was copied, or went back to an older state; "
-              "from now on it is another node, and its replicas must be cloned anew",
+              "from now on it is another node, and its replicas must be cloned again",
               "replica=%016" PRIx64 " run=%016" PRIx64 " seq=%" PRIu64, fetch->replica, fetch->run, fetch->after);
     struct store_call *call = calloc(1, sizeof *call);
     if (call != NULL) {
@@ -492,7 +492,7 @@ void feeder_tell_address(struct feeder *f, uint64_t node, const char *address, u
     struct member *m = queue.name[0] != '\0' ? find_or_add(f, node) : NULL; /* a clone says hello, too */
     if (m != NULL) {
         if (m->shown.connected && m->shown.address[0] != '\0' && strcmp(m->shown.address, address) != 0) {
-            log_warn("two replicas say that they are one node, or one has moved: clone a copied folder anew",
+            log_warn("two replicas say that they are one node, or one has moved: clone a copied folder again",
                      "replica=%016" PRIx64 " address=%s", node, log_quote_str(address));
         }
         snprintf(m->shown.address, sizeof m->shown.address, "%s", address);

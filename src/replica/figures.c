@@ -82,7 +82,7 @@ void replica_figures_each(const struct dedup *d, figure_visit *visit, void *arg)
          l.replicas},
         {{"replica_connected", "replica_connected", FIGURE_GAUGE, "Of these, replicas that fetch."}, l.connected},
         {{"replica_lost", "replica_lost", FIGURE_GAUGE,
-          "Replicas that miss events and must be cloned anew; on a replica 1 when it is one."},
+          "Replicas that miss events and must be cloned again; on a replica 1 when it is one."},
          follows ? f->doing == FOLLOWER_LOST : l.lost},
         {{"replica_behind", "replica_behind_events", FIGURE_GAUGE,
           "Events that the replica which is furthest behind lacks."},

@@ -199,7 +199,7 @@ static void trouble(struct follower *f, const struct err *err)
     show(f, lost ? FOLLOWER_LOST : refused ? FOLLOWER_REFUSED : FOLLOWER_CONNECTING, err->text);
     int grave = lost ? 3 : refused ? 2 : 1; /* one that was away may be refused when it is back */
     if (grave > f->told) {
-        log_warn(lost      ? "this replica is lost: it must be cloned anew"
+        log_warn(lost      ? "this replica is lost: it must be cloned again"
                  : refused ? "the primary can't be followed"
                            : "the primary is away",
                  "primary=%s error=%s", log_quote_str(f->address), log_quote_str(err->text));

@@ -92,7 +92,7 @@ static const struct command debug_subs[] = {
 
 static const struct command archive_subs[] = {
     {"forgetnow", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_archive_forget_now, NULL, "unseen", "",
-     "Archives all users anew, and then deletes there what is older; answers at once."},
+     "Archives all users again, and then deletes there what is older; answers at once."},
     {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_archive, NULL, "unseen", "",
      "How the archive is, as ARCHIVE alone."},
     {0},
@@ -100,7 +100,7 @@ static const struct command archive_subs[] = {
 
 static const struct command front_subs[] = {
     {"rebuild", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_front_rebuild, NULL, "unseen", "",
-     "Removes what stands in the front's Redis, and brings all users in anew; answers at once."},
+     "Removes what stands in the front's Redis, and brings all users in again; answers at once."},
     {"reconcile", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_front_reconcile, NULL, "unseen", "",
      "Compares all users with what stands in the front's Redis, and mends what differs; answers at once."},
     {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_front, NULL, "unseen", "",
@@ -124,7 +124,7 @@ static const struct command latency_subs[] = {
 
 static const struct command legacy_subs[] = {
     {"again", 2, ROLE_ADMIN | ROLE_LOAD, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_again, NULL, "unseen", "",
-     "Lets all noted users be read anew; answers how many."},
+     "Lets all noted users be read again; answers how many."},
     {"mirror", -2, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, cmd_legacy_mirror, NULL, "unseen", "[RESET]",
      "How the mirror is; RESET accepts what it has left out."},
     {"note", -3, ROLE_ADMIN | ROLE_LOAD, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_note, NULL,

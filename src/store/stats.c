@@ -66,8 +66,9 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         COUNTER(plays_over_capacity, "plays_over_capacity",
                 "Plays above what one user's month holds within error_rate."),
         COUNTER(merges_lost, "merges_lost", "Merges of a user that another node was faster with (store = rados)."),
-        COUNTER(reconnects, "rados_reconnects",
-                "Connections to the cluster that were made anew since it had blocklisted this client (store = rados)."),
+        COUNTER(
+            reconnects, "rados_reconnects",
+            "Connections to the cluster that were made again since it had blocklisted this client (store = rados)."),
         COUNTER(rados_errors, "rados_errors",
                 "Operations that the cluster answered late, or with an error (store = rados)."),
         GAUGE(rados_full, "rados_full",

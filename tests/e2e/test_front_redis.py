@@ -347,7 +347,7 @@ def test_redis_ends_idle_connections(fronted, disk, redis):  # noqa: F811
 
 
 def test_the_disk_hangs_and_redis_blinks(fronted, disk, redis):  # noqa: F811
-    """Also what is written waits: the front begins anew without the disk, and answers."""
+    """Also what is written waits: the front begins again without the disk, and answers."""
     server = fronted()
     play_some(server, users=20)
     say(server, "RING", "FLUSH")
@@ -542,7 +542,7 @@ def test_what_was_not_sent_is_not_answered(fronted, disk, make_wire, redis):  # 
 
 
 def test_it_is_killed(fronted, disk, redis):  # noqa: F811
-    """Without a file: it comes back empty, and all users are brought in anew."""
+    """Without a file: it comes back empty, and all users are brought in again."""
     server = fronted()
     play_some(server, users=200)
     say(server, "RING", "FLUSH")
@@ -660,7 +660,7 @@ def test_an_older_state_comes_back(fronted, disk, redis, restarted):  # noqa: F8
 
 
 def test_too_old_a_state_comes_back(fronted, disk, redis):  # noqa: F811
-    """What was sent since is no longer kept: all users are brought in anew."""
+    """What was sent since is no longer kept: all users are brought in again."""
     server = fronted()
     play_some(server)
     wait_in_step(server)
@@ -1171,7 +1171,7 @@ def test_a_user_whose_merge_fails(fronted, disk, redis, on_damage):  # noqa: F81
                                    ("HSET", "to", "00110"), ("HSET", "epoch", "9007199254740991")],
                          ids=" ".join)
 def test_its_meta_is_changed(fronted, disk, redis, words):  # noqa: F811
-    """Noticed within a second, and brought in anew, by itself; nothing is believed meanwhile that was not whole."""
+    """Noticed within a second, and brought in again, by itself; nothing is believed meanwhile that was not whole."""
     server = fronted()
     play_some(server)
     say(server, "RING", "FLUSH")
@@ -1236,7 +1236,7 @@ def test_its_meta_is_wrong(fronted, disk, redis, what):  # noqa: F811
 
 
 def test_a_backup_is_restored(fronted, disk, redis, folder):  # noqa: F811
-    """The folder is of before what stands in Redis, and another node: all users are brought in anew."""
+    """The folder is of before what stands in Redis, and another node: all users are brought in again."""
     server = fronted()
     play_some(server)
     say(server, "BACKUP", str(folder / "copy"))

@@ -105,7 +105,7 @@ def test_reconcile(primary, redis):
     assert redis.ask("DEL", "unseen:w:u3", "unseen:t:u3", "unseen:w:u4", "unseen:t:u4") >= 2
     done = front(primary, "--reconcile", check=False)
     text = done.stdout.decode()
-    assert done.returncode == 1 and text.startswith("20 users compared, 2 differed and were sent anew:\n")
+    assert done.returncode == 1 and text.startswith("20 users compared, 2 differed and were sent again:\n")
     assert sorted(line.split(":")[0] for line in text.splitlines()[1:]) == ['  "u3"', '  "u4"']
     assert redis.ask("EXISTS", "unseen:w:u3", "unseen:w:u4") == 2
     assert front(primary, "--reconcile").stdout.decode() == "20 users compared, none differs\n"

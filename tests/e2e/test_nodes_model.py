@@ -420,9 +420,9 @@ class Group(Nodes):
         doing = state["follower"].get("state")
         if state["role"] == b"primary" or doing == b"in step":
             return False
-        if "either promote the replica, or clone it anew" in problem and self.random.random() < 0.3 and not self.hurry:
+        if "either promote the replica, or clone it again" in problem and self.random.random() < 0.3 and not self.hurry:
             self.promote(server)
-        elif doing == b"lost" or "unseen clone" in problem or "clone it anew" in problem:
+        elif doing == b"lost" or "unseen clone" in problem or "clone it again" in problem:
             self.clone(server)
         elif server.options.get("replica_of") != leader.wire.address:
             self.story.append(f"{server.folder.name}: of = {leader.wire.address}")

@@ -648,7 +648,7 @@ def test_how_it_looks_at_work(served, browser, folder):
         assert [value for value, _ in feed] == ["in step", "123,456,789 events, 47 h behind", "1 event, 1 s behind", "lost"]
         assert "done up to event 123,456,789 of 246,913,578" in feed[1][1] and "not running" in feed[2][1]
         assert pair(browser) == ["10.0.0.1:7979 primary · this node", "in step", "10.0.0.2:7979 replica", "", "123,456,789 events, 62 s behind",
-                                 "00000000000000b2 replica", "", "lost: clone it anew",
+                                 "00000000000000b2 replica", "", "lost: clone it again",
                                  "unseen-2.unseen-headless.recommenders.svc.cluster.local:7979 replica"]
         assert text(browser, "pair-note") == ("Term 3; a write is answered once it is durable on a replica, too; out of step; 1 write was answered by this "
                                               "node alone; the clock of 00000000000000b2 is 30 s behind")

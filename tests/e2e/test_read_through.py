@@ -244,7 +244,7 @@ def test_a_stopped_redis(make_server, make_old):
 
 
 def test_a_silent_connection_is_given_up(make_server, make_old):
-    """What never answers is tried anew; late replies of the old connection never meet a new question."""
+    """What never answers is tried again; late replies of the old connection never meet a new question."""
     redis = make_old()
     with redis.client() as c:
         zadd(c, "played:u", [(START, "a")])

@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_lost_and_nothing_else(filled):
     assert code == 0 and report["problems"] == []
     repairs = "\n".join(report["repairs"])
     assert '"bad": 2026-11 is lost' in repairs and '"worse": deliveries are lost' in repairs
-    assert '"counted": 2026-11: count of items set to 2' in repairs and "totals are counted anew" in repairs
+    assert '"counted": 2026-11: count of items set to 2' in repairs and "totals are counted again" in repairs
     assert '"good"' not in repairs
     assert check(filled, "--repair")[1]["repairs"] == []
 
@@ -207,7 +207,7 @@ def test_views_that_somebody_dropped(filled, mend):
     if mend == "start":
         filled.start()
         assert filled.stop() == 0
-        assert "missing view made anew" in filled.log()
+        assert "missing view made again" in filled.log()
     else:
         check(filled, mend)
     assert [filled.sqlite(file, sql) for file in views] == before

@@ -61,8 +61,8 @@ def test_what_is_damaged_comes_from_the_other(spoiled):
     report = repair(primary, "--from", at(replica))
     assert report["problems"] == []
     said = "\n".join(report["repairs"])
-    assert f'"bad": 2026-11 is mended from {at(replica)}' in said
-    assert f'"worse": deliveries are mended from {at(replica)}' in said
+    assert f'"bad": 2026-11 is repaired from {at(replica)}' in said
+    assert f'"worse": deliveries are repaired from {at(replica)}' in said
     assert f'"anonymous": is known again, from {at(replica)}' in said
     assert '"good"' not in said
     assert repair(primary, "--from", at(replica))["repairs"] == []
@@ -73,7 +73,7 @@ def test_what_an_earlier_repair_gave_up_comes_back_too(spoiled):
     primary, replica = spoiled
     assert "is lost" in repair(primary)["repairs"][0]
     said = "\n".join(repair(primary, "--from", at(replica))["repairs"])
-    assert said.count("mended") == 2 and "known again" in said
+    assert said.count("repaired from") == 2 and "known again" in said
     is_whole(primary)
 
 
@@ -92,8 +92,8 @@ def test_what_the_other_can_not_read_either_stays_lost(spoiled):
     say(replica, "RING", "FLUSH")
     spoil(replica, f"UPDATE {months_table(replica)} SET filter = x'00' WHERE user_key = ?", key_of(replica, "bad"))
     said = "\n".join(repair(primary, "--from", at(replica))["repairs"])
-    assert '"bad": 2026-11 is lost' in said and '"bad": 2026-11 is mended' not in said
-    assert '"worse": deliveries are mended' in said
+    assert '"bad": 2026-11 is lost' in said and '"bad": 2026-11 is repaired' not in said
+    assert '"worse": deliveries are repaired' in said
     primary.start()
     with primary.client() as link:
         assert link.command("UNSEEN", "bad", "a") == [b"a"]  # accepted, and answered without
@@ -124,7 +124,7 @@ def test_nothing_is_given_up_when_the_other_is_not_level(spoiled):
     primary.start()
     level(primary, replica)
     assert primary.stop() == 0
-    assert "\n".join(repair(primary, "--from", at(replica))["repairs"]).count("mended") == 2
+    assert "\n".join(repair(primary, "--from", at(replica))["repairs"]).count("repaired from") == 2
     is_whole(primary)
 
 
@@ -134,7 +134,7 @@ def test_forced_it_takes_what_there_is(spoiled):
     assert "--user and --force with --from" in run("check", "--repair", "--force", "--data", primary.data,
                                                    check=False).stderr.decode()
     said = "\n".join(repair(primary, "--from", at(replica), "--force")["repairs"])
-    assert f"{at(replica)} is not level" in said and '"bad": 2026-11 is mended' in said
+    assert f"{at(replica)} is not level" in said and '"bad": 2026-11 is repaired' in said
     is_whole(primary)
 
 
@@ -148,7 +148,7 @@ def test_what_was_loaded_meanwhile_is_said(spoiled, tmp_path):
     assert primary.stop() == 0
     replica.start()
     said = "\n".join(repair(primary, "--from", at(replica))["repairs"])
-    assert "who were loaded or mended here since" in said and "mended from" in said
+    assert "who were loaded or repaired here since" in said and "repaired from" in said
 
 
 def test_an_old_primary_rejoins_first(spoiled):
@@ -169,7 +169,7 @@ def test_a_replicas_folder_comes_from_its_primary(spoiled):
     level(primary, replica)
     spoil_three(replica)
     said = "\n".join(repair(replica, "--from", at(primary))["repairs"])
-    assert said.count("mended") == 2 and "known again" in said
+    assert said.count("repaired from") == 2 and "known again" in said
     assert repair(replica)["problems"] == []
 
 
@@ -186,7 +186,7 @@ def test_of_two_replicas_the_other_may_be_behind(three):  # noqa: F811
     assert "it has the events of their primary up to" in repair(third, "--from", at(second), code=1)
     first.start()
     level(first, second)
-    assert "\n".join(repair(third, "--from", at(second))["repairs"]).count("mended") == 2
+    assert "\n".join(repair(third, "--from", at(second))["repairs"]).count("repaired from") == 2
     third.start()
     level(first, third)
     assert say(third, "UNSEEN", "bad", "a", "b", "late") == [b"b"]

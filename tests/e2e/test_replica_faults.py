@@ -79,7 +79,7 @@ def test_a_restored_backup_as_the_primary(pair, folder):
 
 
 def test_a_restored_backup_as_the_replica(pair, folder):
-    """It is another node, for which nothing was kept: it says so, and answers what it knows until it is cloned anew."""
+    """It is another node, for which nothing was kept: it says so, and answers what it knows until it is cloned again."""
     primary, replica, _ = pair()
     say(primary, "PLAYED", "u", "a")
     level(primary, replica)
@@ -91,7 +91,7 @@ def test_a_restored_backup_as_the_replica(pair, folder):
     shutil.move(folder / "copy", replica.data)
     replica.start()
     wait_doing(replica, "lost")
-    until(lambda: "this replica is lost: it must be cloned anew" in replica.log(), replica.log)
+    until(lambda: "this replica is lost: it must be cloned again" in replica.log(), replica.log)
     assert status(replica)["node"] != node and say(replica, "SEEN", "u", "a", "b") == [1, 0]
     with pytest.raises(RespError, match="^READONLY"):
         say(replica, "PLAYED", "u", "c")
@@ -195,7 +195,7 @@ def test_away_for_longer_than_the_feed_reaches(pair):
     replica.clock = primary.clock
     replica.start()
     wait_doing(replica, "lost")
-    until(lambda: "this replica is lost: it must be cloned anew" in replica.log(), replica.log)
+    until(lambda: "this replica is lost: it must be cloned again" in replica.log(), replica.log)
     clone_anew(primary, replica)
     verify(primary, replica)
     assert say(replica, "SEEN", "gone", "before") == [0] and say(replica, "SEEN", "u5", "week12") == [1]

@@ -1,4 +1,4 @@
-"""Three nodes: when one of two replicas is promoted, the other goes on behind it, without being copied anew."""
+"""Three nodes: when one of two replicas is promoted, the other goes on behind it, without being copied again."""
 import json
 import shutil
 import sqlite3
@@ -176,7 +176,7 @@ def test_a_position_of_an_earlier_reign_proves_nothing(three):
     third.options["replica_of"] = at(first)
     third.start()
     until(lambda: status(third)["follower"]["state"] == b"refused", lambda: (status(third), third.log()[-3000:]))
-    assert "5 events" in third.log() and "clone it anew" in third.log()
+    assert "5 events" in third.log() and "clone it again" in third.log()
     play(first, "ann", 1, 6)
     assert say(third, "SEEN", "ann", *(f"v{i}" for i in range(7))) == [1] * 6 + [0]  # nothing was thrown away, or mixed
     assert status(third)["follower"]["state"] == b"refused"
@@ -233,7 +233,7 @@ def test_one_that_an_earlier_release_told_an_event_twice_is_cloned(pair):  # noq
         assert db.execute("UPDATE positions SET next = ? WHERE source GLOB ?", (at_seq + 1, source)).rowcount == 1
     db.close()
     done = run("rejoin", at(first), "--data", second.data, check=False)
-    assert done.returncode == 3 and b"has to be cloned anew" in done.stdout, done
+    assert done.returncode == 3 and b"has to be cloned again" in done.stdout, done
     run("clone", at(first), "--data", second.data)
     second.start()
     level(first, second)
@@ -309,7 +309,7 @@ def test_a_clone_keeps_nothing_of_an_old_primary(pair):  # noqa: F811
     done = run("rejoin", at(first), "--data", second.data, "--forgets", "leave", check=False)
     assert done.returncode == 3, done
     done = run("clone", at(first), "--data", second.data, "--min-free", "0")
-    assert b"beginning anew" in done.stdout and b"going on" not in done.stdout, done
+    assert b"beginning again" in done.stdout and b"going on" not in done.stdout, done
     second.options["replica_of"] = at(first)
     second.start()
     say(first, "PLAYEDAT", "ann", status(first)["now"] - 60000, "b")

@@ -133,7 +133,7 @@ class Group:
         self.primary = best
 
     def follow(self, node):
-        """A replica of the one before: it follows the new one by itself, or is cloned anew."""
+        """A replica of the one before: it follows the new one by itself, or is cloned again."""
         assert node.stop() == 0
         node.options["replica_of"] = self.primary.reach
         node.start()

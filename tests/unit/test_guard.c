@@ -154,7 +154,7 @@ static const struct story stories[] = {
         {1000, -1000, false, false, 0, 0, NOTHING},
         {0, -2000, false, false, 0, -2000, NOTHING},
         {2500, 0, false, false, 500, 500, NOTHING})},
-    {"small steps while proving don't start anew, their sum does", 0, STEPS(
+    {"small steps while proving don't start again, their sum does", 0, STEPS(
         {0, 0, false, false, 0, 0, NOTHING},
         {0, 30 * DAY, true, true, 0, 0, NOTHING},
         {HOUR, 3 * MIN, false, true, 0, HOUR, NOTHING},

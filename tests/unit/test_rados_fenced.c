@@ -116,7 +116,7 @@ static void a_judgement_that_fails(void **state)
     memory_pool_fence(c->pool);
     assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_IO);
     RADOS_IN_TIME(record_code(f, "u", "b", text, sizeof text) == 0);
-    assert_true(logged("can't connect to RADOS anew"));
+    assert_true(logged("can't connect to RADOS again"));
     RADOS_IN_TIME(stats(f).reconnects == 1);
     assert_true(stats(f).rados_errors > 0);
     assert_true(seen(f, "u", "a") && seen(f, "u", "b"));

@@ -23,7 +23,7 @@ static const char help[] =
     "      --status           show how it is, what waits, and how far a round is\n"
     "      --list             show the nodes, and from when to when each can be had back\n"
     "      --verify           read every object and check it\n"
-    "      --forget-now       archive all users anew at once, and delete what is older once that has ended: so what "
+    "      --forget-now       archive all users again at once, and delete what is older once that has ended: so what "
     "was\n"
     "                         forgotten is nowhere in it any more, and moments before are given up\n"
     "      --from URL         the archive: file:///path of a folder, or s3://bucket/prefix; default: archive_url\n"

@@ -11,18 +11,18 @@
 
 static const char help[] =
     "Tells how the Redis is that stands in front of the disk, what waits for it, and how it compared last; has all\n"
-    "users compared with what stands there, or brought in anew.\n"
+    "users compared with what stands there, or brought in again.\n"
     "\n"
     "Usage: unseen front --status [--json] [OPTION ...]\n"
     "       unseen front --reconcile | --rebuild [--no-wait] [OPTION ...]\n"
     "\n"
     "Asks the server, whose account needs the role watch for --status, and admin for the others. Those run in the\n"
-    "server, at front_users_rate; to interrupt this program doesn't end them. What differs is named and sent anew at\n"
-    "once. While users are brought in anew the front answers nothing.\n"
+    "server, at front_users_rate; to interrupt this program doesn't end them. What differs is named and sent again at\n"
+    "once. While users are brought in again the front answers nothing.\n"
     "\n"
     "Options:\n"
     "      --status           show it once\n"
-    "      --reconcile        compare all users, and mend what differs\n"
+    "      --reconcile        compare all users, and repair what differs\n"
     "      --rebuild          remove what stands there, and bring all users in; also ends it that another server has\n"
     "                         taken the front over: that one is shut out then\n"
     "      --no-wait          don't wait until that is done\n"
@@ -67,9 +67,9 @@ static void print_waiting(const struct reply *map)
     printf("waiting   %s event%s, %s", count_text(waiting, a), plural(waiting),
            size_text(reply_count(map, "waiting_bytes"), b));
     printf(", %.1f s behind; ", (double)reply_signed(map, "behind_ms") / 1000);
-    printf("%s user%s to be sent anew\n", count_text(dirty, a), plural(dirty));
+    printf("%s user%s to be sent again\n", count_text(dirty, a), plural(dirty));
     if (lost != 0) {
-        printf("lost      since %s: %s events were left out, all users are brought in anew\n", time_text(lost, when),
+        printf("lost      since %s: %s events were left out, all users are brought in again\n", time_text(lost, when),
                count_text(reply_count(map, "left_out"), a));
     }
 }

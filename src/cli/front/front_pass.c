@@ -136,7 +136,7 @@ int front_reconcile_all(struct client *client, bool wait, struct err *err)
         printf("none differs\n");
         return 0;
     }
-    printf("%s differed and %s sent anew:\n", count_text(differ, b), differ == 1 ? "was" : "were");
+    printf("%s differed and %s sent again:\n", count_text(differ, b), differ == 1 ? "was" : "were");
     front_print_named(p.map);
     return 1;
 }
@@ -147,7 +147,7 @@ int front_rebuild_all(struct client *client, bool wait, struct err *err)
     char a[OUTPUT_TEXT];
     int rc = begin(&p, "REBUILD", err);
     if (rc == 0 && !wait) {
-        printf("all users are brought in anew now: unseen front --status tells how far that is\n");
+        printf("all users are brought in again now: unseen front --status tells how far that is\n");
     }
     if (rc < 0 || !wait || (rc = follow(&p, "fill", fill_state, err)) < 0) {
         return rc;

@@ -29,13 +29,13 @@ static const char help[] =
     "into DIR, which is new or empty, and leaves the folder as it is. Users who may have lost plays\n"
     "are marked there: their questions get an error until --repair accepts the loss.\n\n"
     "With store = rados it reads the pool through instead: every object, key and value, whether they\n"
-    "belong together, and when the nightly walk came by last. Nodes go on meanwhile. It mends nothing:\n"
+    "belong together, and when the nightly walk came by last. Nodes go on meanwhile. It repairs nothing:\n"
     "that is refused, and says what stands instead.\n\n"
     "Options:\n"
     "      --rate N           of a pool: read at most N objects a second (default 2000; 0: no limit)\n"
     "      --repair           accept what is lost\n"
     "      --nameless WHAT    with --repair: keep (default) or drop plays without a user's name\n"
-    "      --from ADDRESS     with --repair: mend what is lost from another node, host:port\n"
+    "      --from ADDRESS     with --repair: repair what is lost from another node, host:port\n"
     "      --force            with --from: also when that node lacks some of what the folder had\n"
     "      --user NAME        with --from: the account there, of role admin\n"
     "      --salvage DIR      save what can be read into DIR\n"
@@ -247,11 +247,12 @@ static int check_pool(struct checking *c, const struct config *cfg, uint64_t rat
 static int refuse_mending(const char *option)
 {
     struct err err;
-    err_set(&err, ERR_INVALID,
-            "--%s doesn't go with store = rados: Ceph mends what a disk has spoilt (ceph pg repair); a user whom that "
-            "doesn't mend is answered without what is damaged by on_damage = answer, or is forgotten, and loaded from "
-            "an export",
-            option);
+    err_set(
+        &err, ERR_INVALID,
+        "--%s doesn't go with store = rados: Ceph repairs what a disk has spoilt (ceph pg repair); a user whom that "
+        "doesn't repair is answered without what is damaged by on_damage = answer, or is forgotten, and loaded from "
+        "an export",
+        option);
     return cli_fail(&err);
 }
 

@@ -40,7 +40,7 @@ static const char help[] =
     "      --problems         list the keys that could not be taken over, in whole or in part, and why\n"
     "      --pause            pause, also over restarts of the server\n"
     "      --resume           end the pause\n"
-    "      --again            read all noted users anew, except those who were forgotten\n"
+    "      --again            read all noted users again, except those who were forgotten\n"
     "      --verify           compare the plays in the old Redis with what the server answers, and list those\n"
     "                         within the window that are not seen\n"
     "      --mirror-reset     accept what the mirror has left out; while it is off, drop what still waits for the old\n"

@@ -44,7 +44,7 @@ static void advise_on_size(struct advisor *a)
     }
     if (size == 2) {
         advise(a,
-               "size is 2: while one replica is away or copied anew, the other is the only one: "
+               "size is 2: while one replica is away or copied again, the other is the only one: "
                "ceph osd pool set %s size 3",
                a->pool);
     }

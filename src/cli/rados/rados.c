@@ -21,7 +21,7 @@ static const char help[] =
     "are\n"
     "on different hosts, whether there is room, and how long an operation may take. Each warning says what that "
     "costs,\n"
-    "and what mends it. They don't keep a server from starting.\n\n"
+    "and what repairs it. They don't keep a server from starting.\n\n"
     "Options:\n"
     "      --pool POOL        the pool (default: rados_pool of the configuration)\n"
     "      --check            look only; make nothing\n"

@@ -175,7 +175,7 @@ static int go_on(struct cloning *c, const struct store_node *self, struct err *e
     char mark[CLONE_MARK_TEXT];
     uint64_t run, seq, cursor = 0;
     if (self->leader != c->from.node) {
-        say(c, "%s holds the beginning of a clone of another node: beginning anew", c->cfg.data);
+        say(c, "%s holds the beginning of a clone of another node: beginning again", c->cfg.data);
         return 0;
     }
     int rc = find_cursor(c, c->from.node, &cursor, err);
@@ -188,7 +188,7 @@ static int go_on(struct cloning *c, const struct store_node *self, struct err *e
         return rc;
     }
     if (rc == ERR_NOTFOUND || !known || seq > cursor) {
-        say(c, "%s no longer has all that was recorded since the clone began: beginning anew", c->address);
+        say(c, "%s no longer has all that was recorded since the clone began: beginning again", c->address);
         dismiss(c, self->node);
         return 0;
     }
@@ -249,7 +249,7 @@ static int prepare(struct cloning *c, struct err *err)
             return rc < 0 ? rc : 0;
         }
         if (found == CLONE_OLD) { /* what it has forgotten would end what is copied */
-            say(c, "%s holds what an old primary had: beginning anew", c->cfg.data);
+            say(c, "%s holds what an old primary had: beginning again", c->cfg.data);
             dismiss(c, self.node);
         }
         close_store(c);
@@ -329,7 +329,7 @@ static int copy(struct cloning *c, struct err *err)
         return err_set(
             err, rc,
             "more was recorded at %s during the clone than its feed_max keeps: raise feed_max there, and run "
-            "this again, which begins anew",
+            "this again, which begins from the start",
             c->address);
     }
     return rc < 0 ? rc : clone_copy_mark(&c->copy, CLONE_MARK_ENDED, err);

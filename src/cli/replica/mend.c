@@ -154,9 +154,9 @@ static int tell(struct mending *g, const struct user_snapshot *p, struct sqlite_
     if (loss.month == SQLITE_LOSS_NAME) {
         snprintf(text, sizeof text, "user %s: is known again, from %s", log_quote(p->user), g->mend->address);
     } else if (loss.month == 0) {
-        snprintf(text, sizeof text, "user %s: deliveries are mended from %s", log_quote(p->user), g->mend->address);
+        snprintf(text, sizeof text, "user %s: deliveries are repaired from %s", log_quote(p->user), g->mend->address);
     } else {
-        snprintf(text, sizeof text, "user %s: %s is mended from %s", log_quote(p->user), month_name(loss.month, name),
+        snprintf(text, sizeof text, "user %s: %s is repaired from %s", log_quote(p->user), month_name(loss.month, name),
                  g->mend->address);
     }
     g->mend->did(g->mend->arg, text);
@@ -212,7 +212,7 @@ static int mend_keys(struct mending *g, struct err *err)
         for (n = 1; i + n < g->losses.n && first[n].key == first->key; n++) {
         }
         rc = mend_key(g, first, n, err);
-        progress_show(g->mend->progress, i + n, g->losses.n, "%zu mended", g->mended.n);
+        progress_show(g->mend->progress, i + n, g->losses.n, "%zu repaired", g->mended.n);
     }
     return rc;
 }

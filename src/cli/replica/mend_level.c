@@ -125,10 +125,11 @@ static int check_own(struct mend *m, struct store *store, const struct store_nod
         return is_behind(m, err, text);
     }
     if (missing.users > 0) {
-        snprintf(m->doubt, sizeof m->doubt,
-                 "%s has not heard of %s user%s who were loaded or mended here since: of what was loaded, some may be "
-                 "missing",
-                 m->address, count_text(missing.users, count), plural(missing.users));
+        snprintf(
+            m->doubt, sizeof m->doubt,
+            "%s has not heard of %s user%s who were loaded or repaired here since: of what was loaded, some may be "
+            "missing",
+            m->address, count_text(missing.users, count), plural(missing.users));
     }
     return 0;
 }
@@ -171,7 +172,7 @@ int mend_check_level(struct mend *m, struct store *store, struct err *err)
     int rc = self.role == NODE_REPLICA ? check_followed(m, store, followed != 0 ? followed : self.leader, err)
                                        : check_own(m, store, &self, err);
     if (rc == ERR_STALE && m->force) {
-        snprintf(m->doubt, sizeof m->doubt, "%s is not level: what it lacks of what is mended now stays lost",
+        snprintf(m->doubt, sizeof m->doubt, "%s is not level: what it lacks of what is repaired now stays lost",
                  m->address);
         return 0;
     }

@@ -32,9 +32,9 @@ static const char help[] =
     "ADDRESS is the new primary's RESP: host:port, tls://host:port or unix:/path. The server of DIR must be stopped.\n"
     "What only DIR has, recorded after the other one had heard of it last, is sent there first: nothing of it is\n"
     "thrown away, but what is older than a forget there. Then DIR follows. Running it again is harmless.\n\n"
-    "If DIR can't follow from where it is, it has to be cloned anew: that is said. Where its feed no longer tells\n"
+    "If DIR can't follow from where it is, it has to be cloned again: that is said. Where its feed no longer tells\n"
     "what it alone has, all of its users are sent, and who was forgotten here is looked for there; then, too, DIR has\n"
-    "to be cloned anew.\n\n"
+    "to be cloned again.\n\n"
     "Where the new primary no longer has all that was recorded there since, it can't tell what is newer than a\n"
     "forget of DIR. Then nothing is done, unless --forgets says what becomes of such forgets.\n\n"
     "Options:\n"
@@ -44,7 +44,7 @@ static const char help[] =
     "                         forget; default: replica_user, or $UNSEEN_USER. The password is replica_password,\n"
     "                         requirepass, or $UNSEEN_PASSWORD\n\n"
     "Exit code: 0 done; 1 failed, run it again; 2 wrong usage; 3 what only DIR had is sent, or it was before, but DIR\n"
-    "has to be cloned anew.\n\n"
+    "has to be cloned again.\n\n"
     "Examples:\n"
     "  unseen rejoin 10.0.0.8:7979 --data /var/lib/unseen\n";
 
@@ -354,12 +354,13 @@ static int run(struct rejoining *r, struct err *err)
                r->cfg.data, r->address, r->address);
     } else if (rc == 0) {
         r->must_clone = true;
-        printf("nothing that was played here is missing there, but this folder has to be cloned anew: %s. next: unseen "
-               "clone %s --data %s\n",
-               follows != 1 ? "not all that was recorded there since is kept for it"
-               : united     ? "users were sent as a whole"
-                            : "not all of its forgets are carried out there",
-               r->address, r->cfg.data);
+        printf(
+            "nothing that was played here is missing there, but this folder has to be cloned again: %s. next: unseen "
+            "clone %s --data %s\n",
+            follows != 1 ? "not all that was recorded there since is kept for it"
+            : united     ? "users were sent as a whole"
+                         : "not all of its forgets are carried out there",
+            r->address, r->cfg.data);
     }
     return rc;
 }

@@ -108,7 +108,7 @@ static int put_again(struct verify *v, struct slice user, struct err *err)
 {
     uint8_t len = (uint8_t)user.len;
     if (v->n_again == AGAIN_MAX) {
-        return err_set(err, ERR_INVALID, "more than %d users differ: clone the replica anew", AGAIN_MAX);
+        return err_set(err, ERR_INVALID, "more than %d users differ: clone the replica again", AGAIN_MAX);
     }
     v->n_again++;
     return buf_add(&v->again, &len, 1) < 0 || buf_add(&v->again, user.data, user.len) < 0

@@ -508,7 +508,7 @@ static void write_it(struct positions_write *w)
     struct rados_store *s = w->s;
     size_t n_equals, n_set;
     if (!prepare(w, &n_equals, &n_set)) {
-        err_set(&w->err, ERR_LOCKED, "what was read is claimed anew by this node");
+        err_set(&w->err, ERR_LOCKED, "what was read is claimed again by this node");
         finish(w);
         return;
     }

@@ -282,10 +282,10 @@ static void connect_anew(struct cluster *c)
     if (fresh != NULL) {
         char address[CLUSTER_ADDRESS];
         do_address(c, address, sizeof address);
-        log_info("connected to RADOS anew", "pool=%s address=%s", log_quote_str(c->to.pool), log_quote_str(address));
+        log_info("connected to RADOS again", "pool=%s address=%s", log_quote_str(c->to.pool), log_quote_str(address));
         c->hooks.connected(c->hooks.owner);
     } else {
-        log_error("can't connect to RADOS anew", "error=%s again_ms=%" PRId64, log_quote_str(err.text), delay_ms);
+        log_error("can't connect to RADOS again", "error=%s again_ms=%" PRId64, log_quote_str(err.text), delay_ms);
     }
 }
 

@@ -103,7 +103,7 @@ static int look(struct copy *c, struct err *err)
     c->done = done;
     c->total = total;
     if (c->restarts > RESTARTS_MAX) {
-        return err_set(err, ERR_IO, "%s: the copy began anew %u times, because writes to the file failed meanwhile",
+        return err_set(err, ERR_IO, "%s: the copy began again %u times, because writes to the file failed meanwhile",
                        c->source->path, c->restarts);
     }
     return 0;

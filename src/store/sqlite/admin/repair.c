@@ -218,7 +218,7 @@ static int repair_totals(struct repair *r, const char *tables, int month, struct
     sqlite3_finalize(stmt);
     if (result == 0 && sqlite3_changes(r->db.handle) > 0) {
         char name[MONTH_TEXT];
-        tell(r, "month %s: its totals are counted anew", month_name(month, name));
+        tell(r, "month %s: its totals are counted again", month_name(month, name));
     }
     return result;
 }

@@ -35,7 +35,7 @@ int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void 
         {SQL_REPAIR_LEGACY_PAUSED, "staging.db: the migration is not paused (%d value%s of meta)"},
         {SQL_REPAIR_FEED_LOST, "staging.db: %d consumer%s of the feed lost from now on"},
         {SQL_REPAIR_FEED, "staging.db: %d event%s of the feed that can't be read, lost"},
-        {SQL_REPAIR_FEED_CONSUMERS, "staging.db: %d consumer%s of the feed set anew, and lost from now on"},
+        {SQL_REPAIR_FEED_CONSUMERS, "staging.db: %d consumer%s of the feed set again, and lost from now on"},
         {SQL_REPAIR_FEED_NAMES, "staging.db: %d consumer%s of the feed without a name removed"},
         {SQL_REPAIR_FEED_MIRROR, "staging.db: the feed's events are the mirror's, which is lost (%d consumer%s)"},
         {SQL_REPAIR_POSITIONS, "staging.db: %d position%s that can't be read, read again from the source's beginning"},

@@ -148,7 +148,7 @@ static int restore(struct db *db, const struct view *view, const char *what, str
     result = db_run(db, stmt, err);
     sqlite3_finalize(stmt);
     if (result == 0) {
-        log_info(what == missing ? "missing view made anew" : "view made anew", "file=%s view=%s",
+        log_info(what == missing ? "missing view made again" : "view made again", "file=%s view=%s",
                  log_quote_str(db->path), view->name);
     }
     return result;

@@ -107,7 +107,7 @@ static int take_out(void *arg, struct slice name, const char *what, struct err *
     }
     int result = db_run(r->db, stmt, err);
     if (result == 0) {
-        snprintf(text, sizeof text, "staging.db: pool %.64s is lost: %s: set it anew", log_quote(name), what);
+        snprintf(text, sizeof text, "staging.db: pool %.64s is lost: %s: set it again", log_quote(name), what);
         r->did(r->arg, text);
         r->n++;
     }

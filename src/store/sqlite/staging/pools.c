@@ -87,7 +87,7 @@ static int check_before(const struct store_pool_change *c, const struct row *row
     return same ? 0
                 : err_set(err, ERR_INVALID,
                           "pool %s is not on the disk as it is in memory, since an earlier change of it failed: set it "
-                          "anew",
+                          "again",
                           log_quote(c->pool.name));
 }
 
@@ -121,7 +121,7 @@ static int begin(struct sqlite_store *s, struct store_pool_change *c, struct err
 static int write_piece(struct db *db, struct store_pool_change *c, size_t n, struct err *err)
 {
     if (c->parts == POOL_ROWS_PARTS) {
-        return err_set(err, ERR_RANGE, "pool %s was added to %d times: set it anew", log_quote(c->pool.name),
+        return err_set(err, ERR_RANGE, "pool %s was added to %d times: set it again", log_quote(c->pool.name),
                        POOL_ROWS_PARTS);
     }
     sqlite3_stmt *stmt = db_stmt(db, SQL_POOL_PART_PUT, err);
