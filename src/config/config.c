@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "config/archive.h"
-#include "config/front.h"
 #include "config/kafka.h"
+#include "config/redis_at.h"
 #include "config/registry.h"
 #include "config/replica.h"
 
@@ -365,91 +365,9 @@ static int validate_key(const char *option, const char *key, struct err *err)
     return 0;
 }
 
-/* Whether it is host:port or [v6]:port, perhaps with tls:// before it; or the whole path of a socket, perhaps with
- * unix:.
- */
-static bool is_redis(const char *address)
-{
-    bool tls = strncmp(address, "tls://", 6) == 0;
-    address += tls ? 6 : 0;
-    const char *path = strncmp(address, "unix:", 5) == 0 ? address + 5 : address;
-    if (path[0] == '/') {
-        return !tls && strlen(path) < sizeof((struct sockaddr_un){0}).sun_path;
-    }
-    const char *colon = strrchr(address, ':');
-    size_t len = colon != NULL ? (size_t)(colon - address) : 0;
-    if (path != address || len == 0 || strcspn(address, "/ \t") < len) {
-        return false;
-    }
-    bool one_host = address[0] == '[' ? address[len - 1] == ']' && len > 2 : memchr(address, ':', len) == NULL;
-    return one_host && config_is_port(colon + 1);
-}
-
-static int validate_redis(const struct config *cfg, struct err *err)
-{
-    char one[CONFIG_TEXT];
-    int n = 0, tls = 0;
-    for (const char *at = cfg->legacy_redis; config_next_redis(&at, one); n++) {
-        tls += strncmp(one, "tls://", 6) == 0;
-        if (!is_redis(one) || (n > 0 && (one[0] == '/' || strncmp(one, "unix:", 5) == 0))) {
-            return err_set(err, ERR_INVALID,
-                           "legacy_redis is %s, expected host:port, tls://host:port, or several of a cluster, or the "
-                           "whole path of a Unix socket",
-                           log_quote_str(cfg->legacy_redis));
-        }
-    }
-    if (tls != 0 && tls != n) {
-        return err_set(err, ERR_INVALID, "legacy_redis is %s, expected tls:// before all of its addresses or none",
-                       log_quote_str(cfg->legacy_redis));
-    }
-    if (n > 1 && cfg->legacy_cluster == CLUSTER_NO) {
-        return err_set(err, ERR_INVALID, "legacy_redis is %s, and with legacy_cluster = no one address is expected",
-                       log_quote_str(cfg->legacy_redis));
-    }
-    if (cfg->legacy_cluster == CLUSTER_YES && cfg->legacy_database != 0) {
-        return err_set(err, ERR_INVALID, "legacy_database is %d, and a cluster has only 0", (int)cfg->legacy_database);
-    }
-    return tls != 0 ? config_validate_tls("legacy_redis", cfg->legacy_redis, err) : 0;
-}
-
-/* "a:26379,b:26379/name". */
-static int validate_sentinel(const struct config *cfg, struct err *err)
-{
-    char one[CONFIG_TEXT], all[CONFIG_LIST];
-    snprintf(all, sizeof all, "%s", cfg->legacy_sentinel);
-    char *name = strrchr(all, '/');
-    bool good = name != NULL && name[1] != '\0' && name > all && name[-1] != '/' && all[0] != '/';
-    int n = 0, tls = 0;
-    if (good) {
-        *name = '\0';
-    }
-    for (const char *at = all; good && config_next_redis(&at, one); n++) {
-        good = is_redis(one) && strncmp(one, "unix:", 5) != 0;
-        tls += strncmp(one, "tls://", 6) == 0;
-    }
-    if (!good || n == 0 || (tls != 0 && tls != n)) {
-        return err_set(
-            err, ERR_INVALID,
-            "legacy_sentinel is %s, expected host:port/name, or several addresses before the name, with tls:// "
-            "before all of them or none",
-            log_quote_str(cfg->legacy_sentinel));
-    }
-    if (cfg->legacy_redis[0] != '\0' || cfg->legacy_cluster == CLUSTER_YES) {
-        return err_set(err, ERR_INVALID,
-                       "legacy_sentinel is %s, so legacy_redis is expected to be empty, and "
-                       "legacy_cluster not to be yes",
-                       log_quote_str(cfg->legacy_sentinel));
-    }
-    return tls != 0 ? config_validate_tls("legacy_sentinel", cfg->legacy_sentinel, err) : 0;
-}
-
 static int validate_legacy(const struct config *cfg, struct err *err)
 {
-    int code = cfg->legacy_sentinel[0] != '\0' ? validate_sentinel(cfg, err) : validate_redis(cfg, err);
-    if (code < 0) {
-        return code;
-    }
-    code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
+    int code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
     if (code == 0 && cfg->legacy_delivered_key[0] != '\0') {
         code = validate_key("legacy_delivered_key", cfg->legacy_delivered_key, err);
     }
@@ -489,7 +407,22 @@ static int validate_expect_data(const struct config *cfg, struct err *err)
                : 0;
 }
 
-int config_validate(const struct config *cfg, struct err *err)
+/* What [front] and [legacy] say of a Redis. */
+static int read_redises(struct config *cfg, struct err *err)
+{
+    const struct redis_at_options front = {"front", cfg->front_redis,   cfg->front_sentinel, CLUSTER_NO,
+                                           false,   cfg->front_database},
+                                  legacy = {"legacy",
+                                            cfg->legacy_redis,
+                                            cfg->legacy_sentinel,
+                                            (enum config_cluster)cfg->legacy_cluster,
+                                            true,
+                                            cfg->legacy_database};
+    int rc = redis_at_read(&front, &cfg->front_at, err);
+    return rc < 0 ? rc : redis_at_read(&legacy, &cfg->legacy_at, err);
+}
+
+int config_validate(struct config *cfg, struct err *err)
 {
     if (cfg->window > cfg->retention) {
         return err_set(err, ERR_INVALID,
@@ -515,8 +448,8 @@ int config_validate(const struct config *cfg, struct err *err)
     code = code < 0 ? code : validate_expect_data(cfg, err);
     code = code < 0 ? code : config_validate_kafka(cfg, err);
     code = code < 0 ? code : config_validate_registry(cfg, err);
+    code = code < 0 ? code : read_redises(cfg, err);
     code = code < 0 ? code : config_validate_replica(cfg, err);
-    code = code < 0 ? code : config_validate_front(cfg, err);
     code = code < 0 ? code : config_validate_archive(cfg, err);
     code = code < 0 ? code : policies_validate(&cfg->policies, cfg->window, err);
     return code < 0 ? code : validate_legacy(cfg, err);

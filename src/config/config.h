@@ -51,6 +51,21 @@ enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
 enum config_mode { MODE_OWNER, MODE_GROUP, MODE_ALL };
 enum config_score { SCORE_MS, SCORE_S };
 enum config_cluster { CLUSTER_AUTO, CLUSTER_NO, CLUSTER_YES };
+
+/* Where a Redis is (config/redis_at.h). */
+enum redis_at_kind {
+    REDIS_AT_NONE,
+    REDIS_AT_SINGLE,
+    REDIS_AT_ANY, /* single or a cluster: what CLUSTER SLOTS there says */
+    REDIS_AT_SENTINEL,
+    REDIS_AT_CLUSTER
+};
+struct redis_at {
+    enum redis_at_kind kind;
+    int64_t database;
+    char nodes[CONFIG_LIST];  /* as config_next_redis() takes them */
+    char master[CONFIG_TEXT]; /* SENTINEL: the name of the master */
+};
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 enum config_kafka_format { KAFKA_JSON, KAFKA_CSV, KAFKA_PROTOBUF };
 enum config_kafka_prefix { KAFKA_PREFIX_NONE, KAFKA_PREFIX_CONFLUENT };
@@ -122,9 +137,8 @@ struct config {
     int64_t hedge_after_ms;      /* 0: auto */
 
     /* The Redis that users come from; section [legacy]. */
-    char legacy_redis[CONFIG_LIST];    /* addresses as config_next_redis() takes them; "" none */
-    char legacy_sentinel[CONFIG_LIST]; /* the same of Sentinels, with "/name" behind the last; "" none */
-    int64_t legacy_cluster;            /* enum config_cluster */
+    char legacy_redis[CONFIG_LIST], legacy_sentinel[CONFIG_LIST]; /* as given; legacy_at is what they say */
+    int64_t legacy_cluster;                                       /* enum config_cluster */
     char legacy_sentinel_user[CONFIG_TEXT];
     char legacy_sentinel_password[CONFIG_TEXT]; /* "" none */
     char legacy_user[CONFIG_TEXT];              /* "" none */
@@ -197,8 +211,7 @@ struct config {
     int64_t archive_rate; /* bytes a second of a round that is not spread over a day; 0: no limit */
 
     /* The second tier in a Redis; section [front]. */
-    char front_redis[CONFIG_TEXT];    /* [tls://]host:port, or unix:/path; "": none */
-    char front_sentinel[CONFIG_LIST]; /* as legacy_sentinel; "": none */
+    char front_redis[CONFIG_LIST], front_sentinel[CONFIG_LIST]; /* as given; front_at is what they say */
     char front_user[CONFIG_TEXT], front_sentinel_user[CONFIG_TEXT];
     char front_password[CONFIG_TEXT], front_sentinel_password[CONFIG_TEXT]; /* "": none */
     char front_password_file[CONFIG_TEXT];
@@ -206,6 +219,8 @@ struct config {
     char front_prefix[CONFIG_TEXT]; /* of its keys */
     int64_t front_users_rate;       /* a second, that are brought in or compared; 0: no limit */
     int64_t front_max_age_ms;       /* of answers of serve --front-only; 0: no limit */
+
+    struct redis_at legacy_at, front_at; /* config_validate() reads them from the options */
 
     struct policies policies; /* the sections [policy NAME], of the file alone; change live */
 
@@ -246,6 +261,7 @@ struct config_option {
     enum config_change change;
     const char *on_change; /* what a change means for an existing folder */
     const char *help;      /* whole sentences */
+    const char *instead;   /* of an old name: what says the same now; NULL: it is none */
 };
 
 extern const struct config_option config_options[];
@@ -282,8 +298,8 @@ struct config_address {
  */
 int config_next_address(const char **at, struct config_address *out);
 
-/* The same of legacy_redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns
- * false at the end. */
+/* The same of a Redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns false
+ * at the end. */
 bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
 
 /* Whether it looks like "host:port" or "[v6]:port"; and that, or tls:// before it. */
@@ -294,7 +310,7 @@ bool config_is_node(const char *text);
 /* An option names a tls:// address: 0, or ERR_INVALID where there is no OpenSSL. */
 int config_validate_tls(const char *option, const char *value, struct err *err);
 
-/* What leads to the Redis that users come from: legacy_sentinel or legacy_redis; "": there is none. */
+/* What leads to the Redis that users come from, as given: legacy_sentinel or legacy_redis; "": there is none. */
 const char *config_legacy(const struct config *cfg);
 bool config_is_loopback(const char *host);
 bool config_is_wildcard(const char *host); /* all addresses, of which none leads here from elsewhere */
@@ -342,8 +358,9 @@ int config_read_passwords(struct config *cfg, struct err *err);
 int config_read_requirepass(struct config *cfg, struct err *err);
 int config_read_legacy_password(struct config *cfg, struct err *err);
 
-/* Checks what concerns several options: window <= retention, a public listen needs a password, ... */
-int config_validate(const struct config *cfg, struct err *err);
+/* Checks what concerns several options: window <= retention, a public listen needs a password, ... And reads legacy_at
+ * and front_at. */
+int config_validate(struct config *cfg, struct err *err);
 
 /* The complete configuration in force. started: what the server was started with. Any thread; it stays readable until
  * config_forget_changes(). Work that must see one configuration, such as a question, asks once. */

@@ -7,8 +7,6 @@ libunseen_a_SOURCES += \
 	src/config/config.c \
 	src/config/config.h \
 	src/config/environment.c \
-	src/config/front.c \
-	src/config/front.h \
 	src/config/kafka.c \
 	src/config/kafka.h \
 	src/config/live.c \
@@ -24,6 +22,8 @@ libunseen_a_SOURCES += \
 	src/config/passwords.c \
 	src/config/policy.c \
 	src/config/policy.h \
+	src/config/redis_at.c \
+	src/config/redis_at.h \
 	src/config/registry.c \
 	src/config/registry.h \
 	src/config/replica.c \

@@ -64,7 +64,7 @@ int config_validate_replica(const struct config *cfg, struct err *err)
                        "Consul",
                        cfg->replica_failover == FAILOVER_LOSSY ? "lossy" : "in-step");
     }
-    if (cfg->replica_hedge && (cfg->front_redis[0] != '\0' || cfg->front_sentinel[0] != '\0')) {
+    if (cfg->replica_hedge && cfg->front_at.kind != REDIS_AT_NONE) {
         return err_set(err, ERR_INVALID, "replica_hedge is yes and there is a front, expected one second tier");
     }
     return 0;

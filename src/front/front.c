@@ -8,7 +8,7 @@
 
 bool front_is_wanted(const struct config *cfg)
 {
-    return cfg->front_redis[0] != '\0' || cfg->front_sentinel[0] != '\0';
+    return cfg->front_at.kind != REDIS_AT_NONE;
 }
 
 /* --- start and end --- */

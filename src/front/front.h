@@ -39,8 +39,8 @@ void front_free(struct front *f);         /* once the loops are gone */
 enum { FRONT_NAMED_MAX = 10, FRONT_TEXT = 320 };
 
 struct front_status {
-    struct courier_status courier;    /* FILLING: all users are brought in again; until then it answers nothing */
-    char address[FRONT_ADDRESS_TEXT]; /* of the Redis; "": it was not reached yet */
+    struct courier_status courier; /* FILLING: all users are brought in again; until then it answers nothing */
+    char address[CONFIG_TEXT];     /* of the Redis; "": it was not reached yet */
     bool full;
     uint64_t epoch;
 

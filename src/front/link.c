@@ -13,7 +13,7 @@ enum { SHA = 40, NUMBER_TEXT = 24, VERSION_LEAST = 6 };
 
 struct front_link {
     struct client *client;
-    char address[FRONT_ADDRESS_TEXT];
+    char address[CONFIG_TEXT];
     char sha[FRONT_SCRIPTS][SHA + 1]; /* "": not loaded over this connection */
     struct buf words;
 };
@@ -67,7 +67,7 @@ static int dial(const struct config *cfg, const char *address, bool sentinel, in
 
 /* What one Sentinel says of the master's address. */
 static int ask_sentinel(const struct config *cfg, const char *sentinel, const char *name, int patience_ms,
-                        char out[FRONT_ADDRESS_TEXT], struct err *err)
+                        char out[CONFIG_TEXT], struct err *err)
 {
     const struct slice words[] = {slice_str("SENTINEL"), slice_str("get-master-addr-by-name"), slice_str(name)};
     const struct reply *reply;
@@ -83,10 +83,9 @@ static int ask_sentinel(const struct config *cfg, const char *sentinel, const ch
     if (rc == 0) {
         const struct slice host = reply->items[0].text, port = reply->items[1].text;
         const bool v6 = memchr(host.data, ':', host.len) != NULL;
-        int len =
-            snprintf(out, FRONT_ADDRESS_TEXT, "%s%s%.*s%s:%.*s", strncmp(sentinel, "tls://", 6) == 0 ? "tls://" : "",
-                     v6 ? "[" : "", (int)host.len, host.data, v6 ? "]" : "", (int)port.len, port.data);
-        rc = len < FRONT_ADDRESS_TEXT && config_is_node(out)
+        int len = snprintf(out, CONFIG_TEXT, "%s%s%.*s%s:%.*s", strncmp(sentinel, "tls://", 6) == 0 ? "tls://" : "",
+                           v6 ? "[" : "", (int)host.len, host.data, v6 ? "]" : "", (int)port.len, port.data);
+        rc = len < CONFIG_TEXT && config_is_node(out)
                  ? 0
                  : err_set(err, ERR_INVALID, "the Sentinel %s names no address", sentinel);
     }
@@ -95,15 +94,12 @@ static int ask_sentinel(const struct config *cfg, const char *sentinel, const ch
 }
 
 /* The first that answers knows; the last one's error counts. */
-static int find_master(const struct config *cfg, int patience_ms, char out[FRONT_ADDRESS_TEXT], struct err *err)
+static int find_master(const struct config *cfg, int patience_ms, char out[CONFIG_TEXT], struct err *err)
 {
-    char all[CONFIG_LIST], one[CONFIG_TEXT];
-    memcpy(all, cfg->front_sentinel, sizeof all);
-    char *name = strrchr(all, '/');
-    *name++ = '\0';
+    char one[CONFIG_TEXT];
     int rc = ERR_SYSTEM;
-    for (const char *at = all; rc < 0 && config_next_redis(&at, one);) {
-        rc = ask_sentinel(cfg, one, name, patience_ms, out, err);
+    for (const char *at = cfg->front_at.nodes; rc < 0 && config_next_redis(&at, one);) {
+        rc = ask_sentinel(cfg, one, cfg->front_at.master, patience_ms, out, err);
     }
     return rc;
 }
@@ -189,15 +185,15 @@ static int greet(struct front_link *l, const struct config *cfg, struct err *err
     char number[NUMBER_TEXT];
     const struct reply *reply;
     int rc = 0;
-    if (cfg->front_database != 0) {
-        snprintf(number, sizeof number, "%" PRId64, cfg->front_database);
+    if (cfg->front_at.database != 0) {
+        snprintf(number, sizeof number, "%" PRId64, cfg->front_at.database);
         const struct slice words[] = {slice_str("SELECT"), slice_str(number)};
         rc = client_call(l->client, words, 2, &reply, err);
     }
     if (rc == 0) {
         rc = check_version(l, err);
     }
-    if (rc == 0 && cfg->front_sentinel[0] != '\0') {
+    if (rc == 0 && cfg->front_at.kind == REDIS_AT_SENTINEL) {
         rc = check_role(l, err);
     }
     return rc;
@@ -210,10 +206,11 @@ int front_link_open(const struct config *cfg, int patience_ms, struct front_link
         return err_set(err, ERR_NOMEM, "out of memory for the front");
     }
     int rc = 0;
-    if (cfg->front_sentinel[0] != '\0') {
+    if (cfg->front_at.kind == REDIS_AT_SENTINEL) {
         rc = find_master(cfg, patience_ms, l->address, err);
     } else {
-        snprintf(l->address, sizeof l->address, "%s", cfg->front_redis);
+        const char *at = cfg->front_at.nodes;
+        config_next_redis(&at, l->address);
     }
     if (rc == 0 && (rc = dial(cfg, l->address, false, patience_ms, &l->client, err)) == 0) {
         rc = greet(l, cfg, err);

@@ -13,8 +13,6 @@
 #include "front/scripts.h"
 #include "net/reply.h"
 
-enum { FRONT_ADDRESS_TEXT = 320 };
-
 struct front_link;
 
 /* Connects, logs in, selects the database, and finds out whether that Redis will do: a master of 6.0 or later that does

@@ -301,7 +301,7 @@ static void take_look(struct front_store *s, const struct look *look)
 static void find_master_again(struct front_thread *t, int64_t *since_us, int64_t *at_ms, const struct look *look)
 {
     const int64_t now_us = clock_real_us();
-    if (t->store->cfg->front_sentinel[0] == '\0' || look->question.meta.at_ms != *at_ms || *since_us == 0) {
+    if (t->store->cfg->front_at.kind != REDIS_AT_SENTINEL || look->question.meta.at_ms != *at_ms || *since_us == 0) {
         *at_ms = look->question.meta.at_ms;
         *since_us = now_us;
     } else if (now_us - *since_us > STILL_MS * 1000) {

@@ -160,17 +160,12 @@ static int take_master(struct cluster *c, const char *name, const struct redisRe
     return node < 0 ? node : 1;
 }
 
-static const char *sentinel_name(const struct config *cfg)
-{
-    return strrchr(cfg->legacy_sentinel, '/') + 1;
-}
-
 size_t cluster_words(const struct config *cfg, struct slice words[CLUSTER_WORDS])
 {
-    bool sentinel = cfg->legacy_sentinel[0] != '\0';
+    bool sentinel = cfg->legacy_at.kind == REDIS_AT_SENTINEL;
     words[0] = slice_str(sentinel ? "SENTINEL" : "CLUSTER");
     words[1] = slice_str(sentinel ? "GET-MASTER-ADDR-BY-NAME" : "SLOTS");
-    words[2] = sentinel ? slice_str(sentinel_name(cfg)) : slice_str("");
+    words[2] = sentinel ? slice_str(cfg->legacy_at.master) : slice_str("");
     return sentinel ? 3 : 2;
 }
 
@@ -180,8 +175,8 @@ int cluster_take(struct cluster *c, const struct config *cfg, const struct redis
     uint16_t slots[KEYSLOTS] = {0};
     char at[CONFIG_TEXT]; /* `asked` may be one of c->nodes, which move as they grow */
     snprintf(at, sizeof at, "%s", asked);
-    int rc = cfg->legacy_sentinel[0] != '\0' ? take_master(c, sentinel_name(cfg), reply, at, slots, err)
-                                             : take_slots(c, reply, at, slots, err);
+    int rc = cfg->legacy_at.kind == REDIS_AT_SENTINEL ? take_master(c, cfg->legacy_at.master, reply, at, slots, err)
+                                                      : take_slots(c, reply, at, slots, err);
     if (rc == 1) {
         memcpy(c->slots, slots, sizeof slots);
         c->known = true;

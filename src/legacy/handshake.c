@@ -33,7 +33,7 @@ static bool asks(const struct handshake *g, int which)
         return which == GREET_SLOTS || (which == GREET_AUTH && g->password);
     }
     return which == GREET_AUTH        ? g->password
-           : which == GREET_ROLE      ? g->cfg->legacy_sentinel[0] != '\0'
+           : which == GREET_ROLE      ? g->cfg->legacy_at.kind == REDIS_AT_SENTINEL
            : which == GREET_SLOTS     ? g->slots
            : which == GREET_ZREVRANGE ? g->cfg->legacy_delivered_key[0] != '\0'
                                       : true;
@@ -57,7 +57,7 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
         n = handshake_auth(live, g->sentinel, words);
         break;
     case GREET_SELECT:
-        snprintf(number, sizeof number, "%d", (int)g->cfg->legacy_database);
+        snprintf(number, sizeof number, "%d", (int)g->cfg->legacy_at.database);
         words[n++] = slice_str("SELECT");
         words[n++] = slice_str(number);
         break;
@@ -83,7 +83,7 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
 
 void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out)
 {
-    const bool sentinel = cfg->legacy_sentinel[0] != '\0';
+    const bool sentinel = cfg->legacy_at.kind == REDIS_AT_SENTINEL;
     struct slice words[3];
     *g = (struct handshake){.cfg = cfg,
                             .slots = slots && (sentinel || legacy_may_be_cluster(cfg)),
@@ -111,7 +111,7 @@ enum handshake_verdict handshake_reply(struct handshake *g, const struct redisRe
     if (g->sentinel) {
         return bad ? HANDSHAKE_REFUSED : which == GREET_AUTH ? HANDSHAKE_MORE : HANDSHAKE_MASTER;
     }
-    if (which == GREET_SLOTS && (!bad || g->cfg->legacy_cluster != CLUSTER_YES)) {
+    if (which == GREET_SLOTS && (!bad || g->cfg->legacy_at.kind != REDIS_AT_CLUSTER)) {
         return HANDSHAKE_SLOTS;
     }
     if (which == GREET_ROLE && !bad && !handshake_is_master(reply)) {

@@ -130,16 +130,16 @@ bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGAC
 
 bool legacy_may_be_cluster(const struct config *cfg)
 {
-    const char *address = cfg->legacy_redis;
-    return cfg->legacy_sentinel[0] == '\0' && cfg->legacy_cluster != CLUSTER_NO && address[0] != '/' &&
-           strncmp(address, "unix:", 5) != 0;
+    const char *address = cfg->legacy_at.nodes;
+    return cfg->legacy_at.kind == REDIS_AT_CLUSTER ||
+           (cfg->legacy_at.kind == REDIS_AT_ANY && address[0] != '/' && strncmp(address, "unix:", 5) != 0);
 }
 
 unsigned legacy_seeds(const struct config *cfg)
 {
     char ignored[CONFIG_TEXT];
     unsigned n = 0;
-    for (const char *at = config_legacy(cfg); config_next_redis(&at, ignored);) {
+    for (const char *at = cfg->legacy_at.nodes; config_next_redis(&at, ignored);) {
         n++;
     }
     return n;
@@ -147,13 +147,9 @@ unsigned legacy_seeds(const struct config *cfg)
 
 void legacy_seed(const struct config *cfg, unsigned n, char out[CONFIG_TEXT])
 {
-    const char *at = config_legacy(cfg);
+    const char *at = cfg->legacy_at.nodes;
     for (unsigned i = 0; i <= n % legacy_seeds(cfg); i++) {
         config_next_redis(&at, out);
-    }
-    char *name = cfg->legacy_sentinel[0] != '\0' ? strrchr(out, '/') : NULL;
-    if (name != NULL && name > out && name[-1] != '/') {
-        *name = '\0';
     }
 }
 

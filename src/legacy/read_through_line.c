@@ -18,7 +18,7 @@ static void address_of(void *owner, unsigned n, char out[CONFIG_TEXT])
     const struct read_through_line *line = owner;
     const struct read_through_port *p = line->p;
     unsigned seeds = legacy_seeds(p->t->cfg),
-             told = p->cluster.n > 0 && p->t->cfg->legacy_sentinel[0] == '\0' ? (unsigned)p->cluster.n - 1 : 0;
+             told = p->cluster.n > 0 && p->t->cfg->legacy_at.kind != REDIS_AT_SENTINEL ? (unsigned)p->cluster.n - 1 : 0;
     if (line->node != READ_THROUGH_HOME) {
         snprintf(out, CONFIG_TEXT, "%s", p->cluster.nodes[line->node]);
     } else if (n % (seeds + told) < seeds) {
@@ -111,7 +111,7 @@ void read_through_ask_map(struct read_through_port *p)
     struct slice words[CLUSTER_WORDS];
     struct read_through_line *home = p->lines[READ_THROUGH_HOME];
     struct buf out = {0};
-    const bool sentinel = p->t->cfg->legacy_sentinel[0] != '\0';
+    const bool sentinel = p->t->cfg->legacy_at.kind == REDIS_AT_SENTINEL;
     if (p->asks_map || (!p->cluster.known && !sentinel) || !redis_connection_takes(home->connection) ||
         !cluster_refresh(&p->cluster, clock_real_us())) {
         return;
@@ -296,7 +296,7 @@ static void on_up(void *owner)
     line->breaker = (struct breaker){0};
     if (line->node == READ_THROUGH_HOME) {
         line->p->single = !line->p->cluster.known;
-        if (line->p->single && line->p->t->cfg->legacy_sentinel[0] != '\0') {
+        if (line->p->single && line->p->t->cfg->legacy_at.kind == REDIS_AT_SENTINEL) {
             return; /* a Sentinel that knows no master */
         }
     }

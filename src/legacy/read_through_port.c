@@ -88,7 +88,7 @@ static bool find_lines(struct read_through_port *p, struct slice user, struct re
 {
     const struct config *cfg = p->t->cfg;
     char key[LEGACY_KEY_MAX];
-    if (!p->cluster.known && cfg->legacy_sentinel[0] != '\0') {
+    if (!p->cluster.known && cfg->legacy_at.kind == REDIS_AT_SENTINEL) {
         return false; /* line 0 leads to no Redis */
     }
     for (int i = 0; i < ASKING_PARTS; i++) {

@@ -138,7 +138,7 @@ void redis_close(struct redis *r)
 /* Then node 0 is one, and no Redis. */
 static bool by_sentinel(const struct redis *r)
 {
-    return r->cfg->legacy_sentinel[0] != '\0';
+    return r->cfg->legacy_at.kind == REDIS_AT_SENTINEL;
 }
 
 static int line_of(struct redis *r, size_t node, struct line **line, struct err *err)
@@ -207,7 +207,7 @@ static int look_for_cluster(struct redis *r, struct err *err)
     if (rc == 0) {
         rc = cluster_take(&r->cluster, r->cfg, reply, address, err);
     }
-    if (rc == 0 && r->cfg->legacy_cluster == CLUSTER_YES) {
+    if (rc == 0 && r->cfg->legacy_at.kind == REDIS_AT_CLUSTER) {
         bool refused = redis_is_error(reply, &text);
         rc = err_set(err, ERR_INVALID, "%s: legacy_cluster is yes, and CLUSTER SLOTS there says: %.*s", address,
                      refused ? (int)text.len : 8, refused ? text.data : "no slots");

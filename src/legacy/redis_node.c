@@ -179,11 +179,11 @@ static int greet(struct redis_node *r, const struct config *cfg, bool sentinel, 
     }
     if (rc == 0) {
         /* Also of database 0: whether it lets us in is known then. */
-        snprintf(number, sizeof number, "%d", (int)cfg->legacy_database);
+        snprintf(number, sizeof number, "%d", (int)cfg->legacy_at.database);
         const struct slice words[] = {slice_str("SELECT"), slice_str(number)};
         rc = call(r, words, 2, false, err);
     }
-    if (rc == 0 && cfg->legacy_sentinel[0] != '\0') {
+    if (rc == 0 && cfg->legacy_at.kind == REDIS_AT_SENTINEL) {
         const struct slice word = slice_str("ROLE");
         rc = call(r, &word, 1, true, err);
     }

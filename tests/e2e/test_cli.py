@@ -346,3 +346,16 @@ def test_what_a_forget_drops_is_not_loaded(make_server, folder):
             assert (told["events"], told["forgotten"], done.returncode) == (1 - code, 1, code)
         if where[0] == "--to":
             server.stop()
+
+
+def test_old_names_of_options(make_server, tmp_path):
+    """They do what they did; check-config says what to write instead, and the log does once."""
+    conf = tmp_path / "old.conf"
+    conf.write_text("[front]\nsentinel = 127.0.0.1:1/name\n[legacy]\nredis = 127.0.0.1:1\ndatabase = 3\n")
+    done = run("check-config", conf)
+    assert b"front_sentinel is an old name: expected redis = sentinel://host:port/name in the section [front]" in done.stdout
+    assert b"legacy_database is an old name" in done.stdout and b"legacy_redis is an old name" not in done.stdout
+    conf.write_text("[front]\nredis = sentinel://127.0.0.1:1/name\n[legacy]\nredis = redis://127.0.0.1:1/3\n")
+    assert b"old name" not in run("check-config", conf).stdout
+    server = make_server(legacy_redis="127.0.0.1:1", legacy_database="3")
+    assert server.log().count("an option is set by an old name") == 1

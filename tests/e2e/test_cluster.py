@@ -68,7 +68,7 @@ def test_migration(make_server, cluster):
 def test_seeds(make_server, cluster):
     """The first that answers tells the others; a cluster that is none is said to be none."""
     fill(cluster, 10)
-    server = make_server(legacy_redis=f"127.0.0.1:1,{cluster.masters[2].address}", legacy_cluster="yes")
+    server = make_server(legacy_redis=f"cluster://127.0.0.1:1,{cluster.masters[2].address}")
     migrate(server, "--scan")
     assert wait_done(server)[b"migrated"] == 10
 
@@ -252,7 +252,7 @@ def test_sentinel(make_server, sentinels):
         c.pipeline([("ZADD", f"played:u{i}", *[w for k in range(20) for w in (START - k, f"i{k}")]) for i in range(200)])
         c.pipeline([("ZADD", f"delivered:u{i}", START, f"d{i}") for i in range(200)])
         c.command("WAIT", 1, 0)
-    server = make_server(legacy_sentinel=address, legacy_mirror="yes", legacy_read_through="yes", legacy_timeout=PATIENT,
+    server = make_server(legacy_redis=f"sentinel://{address}", legacy_mirror="yes", legacy_read_through="yes", legacy_timeout=PATIENT,
                          legacy_users_rate="100")
     with server.client() as c:
         c.command("LEGACY", "PAUSE")

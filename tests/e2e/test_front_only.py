@@ -540,7 +540,7 @@ def start_fails(reader):
 
 
 def test_starts_that_fail(front, make_reader, folder):
-    for options, text in (({"front_redis": ""}, "--front-only needs front_redis or front_sentinel"),
+    for options, text in (({"front_redis": ""}, "--front-only needs front_redis"),
                           ({"replica_of": "127.0.0.1:1"}, "but replica_of is set"),
                           ({"kafka_brokers": "127.0.0.1:1", "kafka_topics": "t"}, "but kafka_brokers is set"),
                           ({"legacy_redis": "127.0.0.1:1"}, "but legacy_redis is set"),

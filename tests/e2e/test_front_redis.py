@@ -1390,7 +1390,7 @@ def watched(folder):
 def test_a_failover_that_loses_writes(fronted, disk, watched):  # noqa: F811
     """The replica takes over without what came last: that is sent again."""
     master, replica, sentinels = watched
-    server = fronted(front_redis="", front_sentinel=sentinels)
+    server = fronted(front_redis=f"sentinel://{sentinels}")
     assert front(server)["redis"].startswith(master.address)
     play_some(server)
     before = wait_in_step(server)
@@ -1427,7 +1427,7 @@ def test_sentinels_with_passwords_and_tls(fronted, disk, folder):  # noqa: F811
             "".join(f"{name[2:]} {value}\n" for name, value in zip(tls[::2], tls[1::2])) +
             f"sentinel monitor front 127.0.0.1 {ports[0]} 1\nsentinel auth-pass front \"of the redis\"\n"
             "requirepass closed\n")
-        options = {"front_redis": "", "front_sentinel": f"tls://127.0.0.1:{ports[1]}/front", "tls_ca": certs["ca.pem"],
+        options = {"front_redis": f"sentinels://127.0.0.1:{ports[1]}/front", "tls_ca": certs["ca.pem"],
                    "tls_cert": certs["client.pem"], "tls_key": certs["client.key"],
                    "front_sentinel_user": "looker", "front_sentinel_password": "looking",
                    "front_password": "of the redis"}

@@ -21,13 +21,13 @@ static void check_map(const struct cluster *c)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct config cfg = {.legacy_redis = "tls://home:1"};
+    static const struct config cfg = {.legacy_at = {.kind = REDIS_AT_ANY, .nodes = "tls://home:1"}};
     struct cluster c = {0};
     struct err err = {0};
     size_t node = 0;
     void *reply = NULL;
     redisReader *reader = redisReaderCreate();
-    CHECK(reader != NULL && cluster_node(&c, cfg.legacy_redis, &err) == 0);
+    CHECK(reader != NULL && cluster_node(&c, cfg.legacy_at.nodes, &err) == 0);
     if (redisReaderFeed(reader, (const char *)data, size) == REDIS_OK &&
         redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
         int rc = cluster_take(&c, &cfg, reply, c.nodes[0], &err);

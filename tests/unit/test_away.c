@@ -136,12 +136,14 @@ struct way {
 static void ask_so(bool later, bool large, enum moment when, const struct way *way)
 {
     struct fixture f;
+    struct err err;
     fixture_init(&f);
     f.cfg.workers = 1;
     f.cfg.legacy_read_through = 1;
     f.cfg.legacy_timeout_ms = 60 * 1000;
     f.cfg.legacy_delivered_key[0] = '\0';
     snprintf(f.cfg.legacy_redis, sizeof f.cfg.legacy_redis, "%s/redis", f.folder);
+    assert_int_equal(config_validate(&f.cfg, &err), 0);
     int listener = listen_as_redis(&f);
 
     store = f.store;

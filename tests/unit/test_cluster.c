@@ -14,8 +14,9 @@
 
 #define ASKED "10.0.0.9:7000"
 
-static const struct config plain = {.legacy_redis = ASKED};
-static const struct config watched = {.legacy_sentinel = "10.0.0.5:26379/old"};
+static const struct config plain = {.legacy_at = {.kind = REDIS_AT_ANY, .nodes = ASKED}};
+static const struct config watched = {
+    .legacy_at = {.kind = REDIS_AT_SENTINEL, .nodes = "10.0.0.5:26379", .master = "old"}};
 
 static int take_from(struct cluster *c, const struct config *cfg, const char *asked, const char *bytes, struct err *err)
 {

@@ -637,7 +637,7 @@ static void test_the_old_redis(void **state)
     config_defaults(&cfg);
     static const char *const wrong[][4] = {
         {"tls://a:1,b:1", "auto", "0", "before all of its addresses"},
-        {"a:1,b:1", "no", "0", "one address is expected"},
+        {"a:1,b:1", "no", "0", "expected one address"},
         {"a:1", "yes", "3", "a cluster has only 0"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -676,7 +676,7 @@ static void test_the_old_redis(void **state)
     config_set(&cfg, "legacy_sentinel", "a:26379/name", NULL);
     config_set(&cfg, "legacy_redis", "a:6379", NULL);
     assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
-    assert_non_null(strstr(err.text, "legacy_redis is expected to be empty"));
+    assert_non_null(strstr(err.text, "legacy_redis and legacy_sentinel are both given"));
     config_defaults(&cfg);
     assert_int_equal(config_set(&cfg, "legacy_delivered_key", "played:{user}", NULL), 0);
     assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
@@ -875,15 +875,17 @@ static void test_values(void **state)
         {"front_redis", "host:6379", NULL},
         {"front_redis", "[::1]:6379", NULL},
         {"front_redis", "unix:/run/redis.sock", NULL},
-        {"front_redis", "host", "front_redis is \"host\", expected host:port, tls://host:port or unix:/path"},
-        {"front_redis", "/run/redis.sock", "expected host:port, tls://host:port or unix:/path"},
-        {"front_redis", "a:1,b:1", "expected host:port"},
+        {"front_redis", "host", "front_redis is \"host\", expected host:port, redis://host:port/database, sentinel://"},
+        {"front_redis", "/run/redis.sock", NULL},
+        {"front_redis", "a:1,b:1", "expected one address"},
+        {"front_redis", "cluster://a", "a cluster can't be the front"},
+        {"front_redis", "rediss://me:secret@host", "they go into front_user and front_password"},
         {"front_redis", "me:secret@host:1", "they go into front_user and front_password"},
         {"front_sentinel", "a:26379,b:26379/name", NULL},
         {"front_sentinel", "a:26379", "expected host:port/name"},
         {"front_sentinel", "/name", "expected host:port/name"},
         {"front_sentinel", "a:26379/", "expected host:port/name"},
-        {"front_sentinel", "tls://a:1,b:1/name", "with tls:// before all of them or none"},
+        {"front_sentinel", "tls://a:1,b:1/name", "tls:// before all of its addresses or none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct config cfg;
@@ -896,6 +898,93 @@ static void test_values(void **state)
             fail_msg("%s: %s", cases[i].value, err.text);
         }
         assert_null(strstr(err.text, "secret"));
+    }
+}
+
+/* Where a Redis is, as a URL and as before there were any. */
+static void test_where_a_redis_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *redis, *sentinel;
+        enum redis_at_kind kind;
+        const char *nodes, *master;
+        int64_t database;
+    } places[] = {
+        {"", "", REDIS_AT_NONE, "", "", 0},
+        {"redis://host", "", REDIS_AT_ANY, "host:6379", "", 0},
+        {"redis://host:1/", "", REDIS_AT_ANY, "host:1", "", 0},
+        {"redis://[::1]/3", "", REDIS_AT_ANY, "[::1]:6379", "", 3},
+        {"redis://[::1]:7/65535", "", REDIS_AT_ANY, "[::1]:7", "", 65535},
+        {"rediss://host:1/2", "", REDIS_AT_ANY, "tls://host:1", "", 2},
+        {"sentinel://a,b:7/name", "", REDIS_AT_SENTINEL, "a:26379,b:7", "name", 0},
+        {"sentinels://a/name/4", "", REDIS_AT_SENTINEL, "tls://a:26379", "name", 4},
+        {"cluster://a:1,b", "", REDIS_AT_CLUSTER, "a:1,b:6379", "", 0},
+        {"clusters://a", "", REDIS_AT_CLUSTER, "tls://a:6379", "", 0},
+        {"unix:/run/r@s", "", REDIS_AT_ANY, "unix:/run/r@s", "", 0},
+        {"a:1, b:2", "", REDIS_AT_ANY, "a:1, b:2", "", 0},
+        {"", "a:1,b:2/name", REDIS_AT_SENTINEL, "a:1,b:2", "name", 0},
+    };
+    static const char *const wrong[][2] = {
+        {"redis://", "expected host:port, redis://"},
+        {"redis:///2", "expected host:port, redis://"},
+        {"redis://a,b", "expected one address"},
+        {"redis://host/x", "the number of a database"},
+        {"redis://host/65536", "the number of a database"},
+        {"redis://host/1/2", "the number of a database"},
+        {"redis://host:0", "expected host:port, redis://"},
+        {"redis://host/unix:/s", "the number of a database"},
+        {"redis://me:secret@host", "it, expected host:port; they go into legacy_user and legacy_password"},
+        {"sentinel://a", "the name of the master"},
+        {"sentinel://a/", "the name of the master"},
+        {"sentinel:///name", "expected host:port/name"},
+        {"sentinel://a/name/x", "the number of a database"},
+        {"cluster://a/1", "a cluster has only 0"},
+        {"http://host", "expected host:port, redis://"},
+        {"redis:host", "expected host:port, redis://"},
+    };
+    const bool has_tls = strcmp(tls_library_version(), "none") != 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct config cfg;
+        struct err err = {0};
+        config_defaults(&cfg);
+        set(&cfg, "legacy_redis", places[i].redis);
+        set(&cfg, "legacy_sentinel", places[i].sentinel);
+        if (!has_tls && strstr(places[i].nodes, "tls://") != NULL) {
+            assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+            continue;
+        }
+        if (config_validate(&cfg, &err) < 0) {
+            fail_msg("%s: %s", places[i].redis, err.text);
+        }
+        assert_int_equal(cfg.legacy_at.kind, places[i].kind);
+        assert_string_equal(cfg.legacy_at.nodes, places[i].nodes);
+        assert_string_equal(cfg.legacy_at.master, places[i].master);
+        assert_int_equal(cfg.legacy_at.database, places[i].database);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct config cfg;
+        struct err err = {0};
+        config_defaults(&cfg);
+        set(&cfg, "legacy_redis", wrong[i][0]);
+        if (config_validate(&cfg, &err) != ERR_INVALID || strstr(err.text, wrong[i][1]) == NULL ||
+            strstr(err.text, "secret") != NULL) {
+            fail_msg("%s: %s", wrong[i][0], err.text);
+        }
+    }
+    static const char *const beside[][3] = {
+        {"redis://a", "legacy_sentinel", "a:1/name"},
+        {"redis://a", "legacy_cluster", "no"},
+        {"redis://a/2", "legacy_database", "3"},
+        {"cluster://a", "legacy_database", "3"},
+    };
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        struct config cfg;
+        struct err err = {0};
+        config_defaults(&cfg);
+        set(&cfg, "legacy_redis", beside[i][0]);
+        set(&cfg, beside[i][1], beside[i][2]);
+        assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
     }
 }
 
@@ -955,17 +1044,29 @@ int main(int argc, char **argv)
         return config_write_sample(stdout) < 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),         cmocka_unit_test(test_good_values),
-        cmocka_unit_test(test_memory_by_itself), cmocka_unit_test(test_values_that_are_kept),
-        cmocka_unit_test(test_bad_values),       cmocka_unit_test(test_table),
-        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_long_hosts),
-        cmocka_unit_test(test_sweep_window),     cmocka_unit_test(test_good_file),
-        cmocka_unit_test(test_bad_file),         cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_validate),         cmocka_unit_test(test_the_old_redis),
-        cmocka_unit_test(test_values),           cmocka_unit_test(test_a_wildcard_among_others),
-        cmocka_unit_test(test_one_second_tier),  cmocka_unit_test(test_sample_is_committed),
-        cmocka_unit_test(test_sample_loads),     cmocka_unit_test(test_sample_says_when_it_fails),
-        cmocka_unit_test(test_change),           cmocka_unit_test(test_change_that_only_a_restart_makes_good),
+        cmocka_unit_test(test_where_a_redis_is),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_good_values),
+        cmocka_unit_test(test_memory_by_itself),
+        cmocka_unit_test(test_values_that_are_kept),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_long_hosts),
+        cmocka_unit_test(test_sweep_window),
+        cmocka_unit_test(test_good_file),
+        cmocka_unit_test(test_bad_file),
+        cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_validate),
+        cmocka_unit_test(test_the_old_redis),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_a_wildcard_among_others),
+        cmocka_unit_test(test_one_second_tier),
+        cmocka_unit_test(test_sample_is_committed),
+        cmocka_unit_test(test_sample_loads),
+        cmocka_unit_test(test_sample_says_when_it_fails),
+        cmocka_unit_test(test_change),
+        cmocka_unit_test(test_change_that_only_a_restart_makes_good),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -184,8 +184,8 @@ static int ask_old_redis(const char *address, struct err *err)
     struct redisReply *reply = NULL;
     struct redis *redis;
     config_defaults(&cfg);
-    snprintf(cfg.legacy_redis, sizeof cfg.legacy_redis, "%s", address);
-    cfg.legacy_cluster = CLUSTER_NO;
+    cfg.legacy_at.kind = REDIS_AT_SINGLE;
+    snprintf(cfg.legacy_at.nodes, sizeof cfg.legacy_at.nodes, "%s", address);
     int rc = redis_new(NULL, &redis, err);
     if (rc < 0) {
         return rc;

@@ -275,6 +275,7 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(w->folder));
     snprintf(w->path, sizeof w->path, "%s/s", w->folder);
     strcpy(w->cfg.legacy_redis, w->path);
+    assert_int_equal(config_validate(&w->cfg, &err), 0);
     w->cfg.legacy_read_through = 1;
     w->cfg.legacy_timeout_ms = 1000;
     w->store = (struct store){.engine = "fake", .ops = &store_ops, .migration = &migration_ops};

@@ -62,6 +62,13 @@ static void print_people(const struct config *cfg, const char *path)
     }
     table_end(&t, stdout);
     puts("\n* differs from the default");
+    for (size_t i = 0; i < config_options_count; i++) {
+        const struct config_option *option = &config_options[i];
+        if (option->instead != NULL && config_is_changed(cfg, &defaults, option)) {
+            printf("%s is an old name: expected %s in the section [%s]\n", option->name, option->instead,
+                   config_section(option->name));
+        }
+    }
     if (cfg->kafka_properties[0] != '\0') {
         puts("Whether librdkafka takes the properties of [kafka], it says when the service starts.");
     }

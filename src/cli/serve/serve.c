@@ -18,6 +18,7 @@
 #include "base/log_ring.h"
 #include "base/memory_limit.h"
 #include "cli/cli.h"
+#include "cli/lib/config_json.h"
 #include "cli/lib/data_folder.h"
 #include "cli/lib/options.h"
 #include "cli/lib/versions.h"
@@ -60,7 +61,7 @@ static const char help[] =
     "      --listen HOST:PORT where it listens; none: not on TCP\n"
     "      --unix-socket PATH a Unix socket beside it\n"
     "      --front-only       without a folder: answers questions from what another server keeps\n"
-    "                         in the Redis of front_redis or front_sentinel, and takes no writes\n"
+    "                         in the Redis of front_redis, and takes no writes\n"
     "      --new              begin an empty history where the data folder holds none, or serve\n"
     "                         another one than before, although expect_data says otherwise\n\n"
     "Exit code: 0 it was ended; 1 it failed; 2 wrong usage; 78 the configuration is wrong.\n\n"
@@ -94,6 +95,20 @@ static void log_start(const struct config *cfg, bool front_only)
              front_only || cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data), (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
+    }
+}
+
+/* Old names of options, which still do what they did. */
+static void tell_old_names(const struct config *cfg)
+{
+    struct config defaults;
+    config_defaults(&defaults);
+    for (size_t i = 0; i < config_options_count; i++) {
+        const struct config_option *option = &config_options[i];
+        if (option->instead != NULL && config_is_changed(cfg, &defaults, option)) {
+            log_warn("an option is set by an old name", "option=%s instead=%s", option->name,
+                     log_quote_str(option->instead));
+        }
     }
 }
 
@@ -285,6 +300,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     struct store *store = opening.store;
     log_start(cfg, config->front_only); /* not before: a server that can't start says why in one line */
     compare_memory(cfg);
+    tell_old_names(cfg);
     dedup_init(dedup, store, cfg);
     rc = serve_recover(config, server, dedup, early, signals, err);
     if (rc == 1) {

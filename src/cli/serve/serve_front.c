@@ -22,9 +22,8 @@ int serve_front_check(const struct config *cfg, struct err *err)
         {cfg->kafka_brokers[0] != '\0', "kafka_brokers"},
         {cfg->backup_at >= 0, "backup_at"},
     };
-    if (cfg->front_redis[0] == '\0' && cfg->front_sentinel[0] == '\0') {
-        return err_set(err, ERR_INVALID,
-                       "--front-only needs front_redis or front_sentinel: the Redis that is to be answered from");
+    if (cfg->front_at.kind == REDIS_AT_NONE) {
+        return err_set(err, ERR_INVALID, "--front-only needs front_redis: the Redis that is to be answered from");
     }
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (options[i].set) {
