@@ -81,6 +81,15 @@ static int ask_to_step_down(struct changer *c, const char *address, uint64_t ter
     return rc;
 }
 
+/* Whether what a node answers to MEET says whose its term is. */
+static bool names_leader(const struct reply *reply)
+{
+    const size_t end = strlen(CHANGE_UNDER);
+    struct slice role = reply->items[2].text;
+    return slice_eq(role, slice_str(node_role_name(NODE_PRIMARY))) ||
+           (role.len > end && memcmp(role.data + role.len - end, CHANGE_UNDER, end) == 0);
+}
+
 /* Who the primary of `now` is. True once the peer has heard. A peer that has met a higher term says so, and then that
  * holds.
  */
@@ -102,7 +111,8 @@ static bool tell(struct changer *c, const struct peer *peer, const struct store_
         uint64_t node = 0; /* whose term that is */
         log_info(leads ? "another node has heard of this primary" : "another node has heard who the primary is",
                  "address=%s its_term=%" PRId64, log_quote_str(address), term);
-        bool won = (uint64_t)term > now->term || (leads && (uint64_t)term == now->term); /* of equal ones one ends */
+        bool won = (uint64_t)term > now->term ||
+                   (leads && (uint64_t)term == now->term && names_leader(reply)); /* of equal ones one ends */
         if (won && change_read_id(reply->items[1].text, &node)) {
             role_meet(c->r->dedup->role, (uint64_t)term, node, address, &err);
         }

@@ -94,6 +94,10 @@ bool change_parting(struct store *store, struct change_parting *out);
 int change_promote_folder(struct store *store, const char *of, bool force, struct store_node *now,
                           char was[NODE_ADDRESS_TEXT], struct err *err);
 
+/* An answer to MEET is a term, a node and a role. Behind the role of one that is no primary this says that the node is
+ * the one whose term that is: 0.1.0 names itself, whoever leads. */
+#define CHANGE_UNDER " under"
+
 /* 16 hex digits, not 0. */
 bool change_read_id(struct slice text, uint64_t *id);
 

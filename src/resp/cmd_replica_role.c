@@ -1,6 +1,7 @@
 /* REPLICA MEET, PROMOTE, STEPDOWN, MERGE, DISMISS and STATUS: who a node is. What waits for disks and other nodes is
  * carried out by the changer (replica/change.h); the connection waits for it. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,6 +14,8 @@
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/deferred.h"
+
+enum { ROLE_TEXT = 24 };
 
 struct role_deferred {
     struct deferred deferred;
@@ -97,10 +100,13 @@ static void answer_meet(struct deferred *deferred, struct resp_client *s)
         resp_client_write_err(s, &change->err);
         return;
     }
+    bool leads = change->now.role == NODE_PRIMARY;
+    char role[ROLE_TEXT];
+    snprintf(role, sizeof role, "%s%s", node_role_name(change->now.role), leads ? "" : CHANGE_UNDER);
     write_array(&s->writer, 3);
     write_int(&s->writer, (int64_t)change->now.term);
-    write_hex(&s->writer, change->now.role == NODE_PRIMARY ? change->now.node : change->now.leader); /* whose that is */
-    write_str(&s->writer, node_role_name(change->now.role));
+    write_hex(&s->writer, leads ? change->now.node : change->now.leader);
+    write_str(&s->writer, role);
 }
 
 static enum outcome meet(struct resp_client *s, enum change_kind kind, const struct slice *args,

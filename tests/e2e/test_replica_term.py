@@ -1,12 +1,13 @@
 """Who is told of a new term: by the folder, whatever the configuration says by then, and after any start."""
 import contextlib
 import shutil
+import socket
 import sqlite3
 import threading
 
 import pytest
 
-from conftest import START, free_port, run
+from conftest import PATIENCE, START, free_port, run
 from partition import CUT, OPEN
 from resp import RespError
 from test_reload import reload
@@ -132,6 +133,51 @@ def test_what_was_spared_stays_when_a_third_node_sends_its_users(pair, make_serv
         say(server, "RING", "FLUSH")
         assert say(server, "SEEN", "u", "a", "n", "m", "b") == wanted
     agree(second, first)
+
+
+class Old:
+    """A node of 0.1.0 that was the primary: asked to step down, it doesn't; told of another, it names its own node."""
+
+    def __init__(self, port, node):
+        self.node, self.told = node, threading.Event()
+        self.socket = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self.answer, args=(self.socket.accept()[0],), daemon=True).start()
+
+    def answer(self, link):
+        with link, link.makefile("rb") as said, contextlib.suppress(OSError):
+            while line := said.readline():
+                words = [said.read(int(said.readline()[1:]) + 2)[:-2] for _ in range(int(line[1:]))]
+                met = words[1:2] == [b"MEET"]
+                link.sendall(b"*3\r\n:%s\r\n$16\r\n%s\r\n$6\r\nfenced\r\n" % (words[2], self.node) if met
+                             else b"+OK\r\n" if words[0] == b"HELLO" else b"-ERR not here\r\n")
+                if met:
+                    self.told.set()
+
+    def stop(self):
+        self.socket.close()
+
+
+def test_an_old_primary_of_an_older_version_ends_no_term(make_server, folder):
+    """Whoever it is, its answer is no claim to the term."""
+    first = make_server(clock=None)
+    run("clone", at(first), "--data", folder / "copy")
+    second = make_server(clock=None)
+    assert second.stop() == first.stop() == 0
+    shutil.rmtree(second.data)
+    shutil.move(folder / "copy", second.data)
+    run("promote", "--data", second.data)
+    old = Old(first.port, b"fffffffffffffffe")
+    second.start()
+    assert old.told.wait(PATIENCE), second.log()
+    until(lambda: "another node has heard of this primary" in second.log(), second.log)
+    say(second, "PLAYED", "u", "a")  # behind what was answered
+    assert (s := status(second))["role"] == b"primary" and s["unheard"] == 0, (s, second.log())
+    old.stop()
 
 
 def test_a_replaced_folder_is_promoted_by_force_alone(pair):  # noqa: F811
