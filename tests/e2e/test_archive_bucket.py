@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from bucket import KEY, REGION, SECRET, bucket
-from conftest import Server, run, until
+from conftest import HOUR, Server, run, until
 from test_archive import EVERY, archive_all, look, seen
 
 URL = "s3://bucket/some/prefix"
@@ -34,10 +34,10 @@ def words(options):
             for word in ("--" + name.replace("_", "-"), value)]
 
 
-def restored(options, folder, clock):
+def restored(options, folder, clock, *args):
     target = folder / "restored"
     target.mkdir()
-    run("restore", "--from", URL, "--data", target / "data", "--test-clock", clock, *words(options))
+    run("restore", "--from", URL, "--data", target / "data", "--test-clock", clock, *words(options), *args)
     return Server(target, clock=clock)
 
 
@@ -117,6 +117,32 @@ def test_a_list_that_comes_late(make_server, options, folder, place):
     again = restored(options, folder, server.clock)
     try:
         assert seen(again, "u", "a", "b") == [1, 1]
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_old_objects_go(make_server, options, folder, place, encrypted):
+    """By their age, one request each; a moment of the last `keep` can be had from what is left."""
+    if encrypted:
+        options["archive_key_file"] = str(folder / "key")
+        (folder / "key").write_bytes(b"k" * 32)
+        (folder / "key").chmod(0o600)
+    server = make_server(**options, archive_keep="2h", archive_rounds="1h")
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    archive_all(server)
+    first = set(place.objects)
+    for _ in range(6):
+        server.advance(HOUR)
+        archive_all(server)
+    deleted = [name for method, name in place.requests if method == "DELETE"]
+    assert first and first <= set(deleted) and not first & set(place.objects)
+    assert len(set(deleted)) == len(deleted) == look(server)["removed"]
+    burn(server)
+    again = restored(options, folder, server.clock, "--at", str(server.clock - 2 * HOUR))
+    try:
+        assert seen(again, "u", "a", "b") == [1, 0]
     finally:
         again.stop()
 
