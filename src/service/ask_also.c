@@ -126,7 +126,7 @@ static enum request_state fail(struct service_loop *l, struct also *a, struct re
         char which[sizeof "also " + POLICY_ALSO_TEXT];
         const struct slice name = policy_also(rq->policy, a->next - 1);
         snprintf(which, sizeof which, "also %.*s", (int)name.len, name.data);
-        err_prefix(&err, which);
+        err_prefix(&err, "%s", which);
     }
     return request_fail(l, rq, &err);
 }
