@@ -2,6 +2,7 @@
 program. Each node that leads begins a reign. An event knows all that its node had when it was recorded; of two that
 know nothing of each other, the rejoin that brings the one to the other decides. Where that is not said, the word is
 None: either answer is right."""
+import itertools
 
 NEVER = 1 << 62  # is durable there, as far as can be told
 PERHAPS = NEVER + 1
@@ -40,6 +41,9 @@ class Branches:
         """A node leads, that had all of another's feed up to `common`, and perhaps `more`."""
         before = [r for r in self.reigns if r.node == followed and r.first <= common]
         has, maybe = before[-1].state(common) if before else (set(), set())
+        if before:  # a replica carries a forget out before its position moves, with the next play
+            behind = sorted(((hi, e) for _, hi, e in before[-1].log if hi > common), key=lambda row: row[0])
+            maybe |= {e for _, e in itertools.takewhile(lambda row: not row[1].play, behind)}
         self.reigns.append(Reign(node, first, has, maybe | set(more)))
         return self.reigns[-1]
 

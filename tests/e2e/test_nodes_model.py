@@ -346,8 +346,14 @@ class Group(Nodes):
         fenced = [s for s in self.nodes if s.reign and (self.look(s) or {}).get("role") == b"fenced"]
         if fenced:
             old = self.random.choice(fenced)
-            self.run("promote", "--to", f"127.0.0.1:{old.port}", "--force")
-            self.look(old)
+            how = self.random.choice(["served", "started again", "a folder"]) if self.swells else "served"
+            if how != "served":
+                self.down(old)
+            if how == "started again":
+                self.up(old)
+            words = self.command(old, "promote") if how == "a folder" else ["promote", "--to", f"127.0.0.1:{old.port}"]
+            self.run(*words, "--force")
+            self.up(old)
 
     def rejoin(self, server):
         leader, old = self.leader(), server.reign
@@ -543,6 +549,18 @@ def group(folder, library):
     yield make
     for one in made:
         one.stop()
+
+
+def test_a_forget_may_be_ahead_of_its_position():
+    """A replica that was killed behind it has carried it out, and its position is before it."""
+    b = Branches()
+    old = b.begin("a", 0, "", 0)
+    b.record(old, True, "u", ["x", "y"], 1000, (100, 101), True)
+    b.record(old, False, "u", ["x"], 2000, (101, 102), True)
+    b.record(old, True, "u", ["z"], 3000, (102, 103), True)
+    b.record(old, False, "u", ["y"], 4000, (103, 104), True)
+    new = b.begin("b", 500, "a", 101)
+    assert [b.word(new, "u", item) for item in "xyz"] == [None, True, False]
 
 
 @pytest.mark.slow
