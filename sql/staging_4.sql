@@ -9,3 +9,8 @@ SELECT seq AS id, datetime(at / 1000, 'unixepoch') AS time,
     CASE kind WHEN 1 THEN 'play' WHEN 2 THEN 'delivery' WHEN 3 THEN 'forget user' WHEN 4 THEN 'forget item' WHEN 7 THEN 'forget item by hash' WHEN 9 THEN 'delivery' ELSE kind END AS kind,
     user, iif(kind = 9, substr(item, 21), item) AS item
 FROM feed_consumers c JOIN feed f ON f.seq > c.cursor AND (c.gap = 0 OR f.seq < c.gap) WHERE c.name = 'mirror' ORDER BY f.seq;
+
+CREATE TABLE merges (
+    -- MERGE commands that are not carried out yet, or whose end is not written down: a start carries them out before
+    -- anything else. from_user, into_user: TEXT, or BLOB when it is no UTF-8; forgets: 1: the first is forgotten then.
+    id INTEGER PRIMARY KEY, from_user NOT NULL, into_user NOT NULL, forgets INTEGER NOT NULL);

@@ -30,6 +30,10 @@ SELECT take_staged(id, kind, user, item, at) FROM staged_{slot} WHERE id BETWEEN
 SELECT min(id) FROM staged_{slot} WHERE id >= ?1;
 -- :staged_insert
 INSERT INTO staged_{slot} (id, kind, user, item, at) VALUES (?1, ?2, ?3, ?4, ?5);
+-- :staged_of_user
+SELECT id, kind, user, item, at FROM staged_{slot} WHERE user = ?1 ORDER BY id;
+-- :staged_delete_user
+DELETE FROM staged_{slot} WHERE user = ?1;
 -- :staged_has
 SELECT 1 FROM staged_{slot} WHERE id = ?1;
 -- :staged_delete_one
@@ -211,6 +215,17 @@ UPDATE forgets SET at = ?1 WHERE at > ?1;
 SELECT 'staging.db: a row of forgets can''t be read' FROM forgets WHERE NOT (typeof(user_key) = 'integer' AND typeof(item_hash) = 'integer' AND typeof(at) = 'integer' AND typeof(id) = 'integer' AND id >= 0);
 -- :repair_tombstones
 DELETE FROM forgets WHERE NOT (typeof(user_key) = 'integer' AND typeof(item_hash) = 'integer' AND typeof(at) = 'integer' AND typeof(id) = 'integer' AND id >= 0);
+
+-- :merges_all
+SELECT id, from_user, into_user, forgets FROM merges ORDER BY id;
+-- :merge_put
+INSERT INTO merges (id, from_user, into_user, forgets) VALUES (?1, ?2, ?3, ?4);
+-- :merge_delete
+DELETE FROM merges WHERE id = ?1;
+-- :merges_problems_found
+SELECT printf('staging.db: row %d of merges can''t be read (from %d B, into %d B, forgets %s)', id, length(CAST(from_user AS BLOB)), length(CAST(into_user AS BLOB)), forgets) FROM merges WHERE NOT (typeof(from_user) IN ('text', 'blob') AND length(CAST(from_user AS BLOB)) BETWEEN 1 AND 255 AND typeof(into_user) IN ('text', 'blob') AND length(CAST(into_user AS BLOB)) BETWEEN 1 AND 255 AND typeof(forgets) = 'integer' AND forgets BETWEEN 0 AND 1);
+-- :repair_merges
+DELETE FROM merges WHERE NOT (typeof(from_user) IN ('text', 'blob') AND length(CAST(from_user AS BLOB)) BETWEEN 1 AND 255 AND typeof(into_user) IN ('text', 'blob') AND length(CAST(into_user AS BLOB)) BETWEEN 1 AND 255 AND typeof(forgets) = 'integer' AND forgets BETWEEN 0 AND 1);
 
 -- :positions_all
 SELECT source, next FROM positions;

@@ -109,6 +109,8 @@ const char *err_name(int code)
         return "pool";
     case ERR_POOL_VERSION:
         return "pool_version";
+    case ERR_CONFLICT:
+        return "conflict";
     case ERR_KEY:
         return "key";
     case ERR_COLD:

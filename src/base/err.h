@@ -37,6 +37,7 @@ enum {
     ERR_POOL = -28,         /* there is no such pool */
     ERR_POOL_VERSION = -29, /* the pool is not the version that the asker knows */
     ERR_KEY = -30,          /* encrypted with another key, or not as expected */
+    ERR_CONFLICT = -31,     /* what is there forbids it, as the text says */
 };
 
 struct err {

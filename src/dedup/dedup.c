@@ -109,6 +109,17 @@ void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memo
     forget->first_month = dedup_first_month(d);
 }
 
+void dedup_merge(const struct dedup *d, struct store_merge *merge, void *memory, struct slice from, struct slice into)
+{
+    char *at = memory;
+    memcpy(at, from.data, from.len);
+    memcpy(at + from.len, into.data, into.len);
+    merge->from = slice_of(at, from.len);
+    merge->into = slice_of(at + from.len, into.len);
+    merge->from_key = hash_user_key(d->seed, merge->from);
+    merge->into_key = hash_user_key(d->seed, merge->into);
+}
+
 int64_t dedup_stamp(const struct dedup *d)
 {
     int64_t later, earlier;

@@ -96,6 +96,8 @@ void dedup_exposure(const struct dedup *d, const struct policy *p, struct exposu
 /* Fills in forget, whose ids are copied into memory of dedup_forget_size() bytes, aligned to 8; done and owner are the
  * caller's. No items: all of the user. */
 size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n);
+/* The same of a merge, in room for both ids. */
+void dedup_merge(const struct dedup *d, struct store_merge *merge, void *memory, struct slice from, struct slice into);
 void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
                   const struct slice *items, size_t n);
 

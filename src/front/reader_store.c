@@ -113,6 +113,11 @@ static void store_forget(struct store *base, struct store_forget *forget)
     put(base, &forget->message, STORE_FORGET, 1);
 }
 
+static void store_merge(struct store *base, struct store_merge *merge)
+{
+    put(base, &merge->message, STORE_MERGE, 1);
+}
+
 static void store_import(struct store *base, struct store_import *import)
 {
     put(base, &import->call.message, STORE_CALL, 1);
@@ -193,6 +198,7 @@ static void store_close(struct store *base)
 static const struct store_ops front_ops = {
     .record = store_record,
     .forget = store_forget,
+    .merge = store_merge,
     .tick = store_tick,
     .reader_open = reader_open,
     .reader_close = reader_close,

@@ -180,6 +180,10 @@ static void refuse(struct front_store *s, struct store_message *m)
         struct store_forget *forget = (struct store_forget *)m;
         forget->err = err;
         forget->done(forget);
+    } else if (m->kind == STORE_MERGE) {
+        struct store_merge *merge = (struct store_merge *)m;
+        merge->err = err;
+        merge->done(merge);
     } else {
         struct store_call *call = (struct store_call *)m;
         call->err = m->what != 0 ? err : (struct err){0};

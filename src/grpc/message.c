@@ -267,7 +267,8 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
 {
     const struct slice none = slice_str(""); /* what isn't given */
     *m = (struct message){.op = method->op, .bytes = bytes.len};
-    m->asked.rq = (struct request){.kind = method->kind, .form = FORM_BITMAP, .user = none, .items = items};
+    m->asked.rq =
+        (struct request){.kind = method->kind, .form = FORM_BITMAP, .user = none, .into = none, .items = items};
     m->asked.item = m->asked.names[0] = m->asked.names[1] = none;
     struct reading r = {.wire = wire_of(bytes), .of = method->of, .m = m, .items = items};
     r.ascii_end = find_ascii_end(&r, (const char *)r.wire.at);
@@ -298,6 +299,7 @@ static const struct method methods[] = {
     {"Exposure", REQUEST_EXPOSURE, OP_EXPOSURE, METHOD_UNARY, OF_EXPOSURE},
     {"History", REQUEST_HISTORY, OP_HISTORY, METHOD_UNARY, OF_HISTORY},
     {"Forget", REQUEST_FORGET, OP_FORGET, METHOD_UNARY, OF_FORGET},
+    {"Merge", REQUEST_MERGE, OP_MERGE, METHOD_UNARY, OF_MERGE},
     {"Block", REQUEST_BLOCK, OP_BLOCK, METHOD_UNARY, OF_BLOCK},
     {"Unblock", REQUEST_UNBLOCK, OP_UNBLOCK, METHOD_UNARY, OF_UNBLOCK},
     {"PoolSet", REQUEST_POOL_SET, OP_OTHER, METHOD_UNARY, OF_POOL_SET},

@@ -1,4 +1,5 @@
-/* POST /v1/played, /v1/delivered, /v1/block, /v1/unblock, DELETE /v1/users/{user}: ids in, a count out. */
+/* POST /v1/played, /v1/delivered, /v1/block, /v1/unblock, /v1/users/{user}:merge, DELETE /v1/users/{user}: ids in, a
+ * count out. */
 #include <inttypes.h>
 
 #include "http/handlers.h"
@@ -8,7 +9,7 @@ static void tell_count(struct http_request *rq, const struct request *asked)
 {
     static const char *const names[REQUEST_KINDS] = {
         [REQUEST_PLAY] = "recorded", [REQUEST_DELIVERY] = "recorded", [REQUEST_FORGET] = "forgotten",
-        [REQUEST_BLOCK] = "blocked", [REQUEST_UNBLOCK] = "unblocked",
+        [REQUEST_BLOCK] = "blocked", [REQUEST_UNBLOCK] = "unblocked", [REQUEST_MERGE] = "merged",
     };
     buf_addf(&rq->out, "{\"%s\":%" PRId64 "}\n", names[asked->kind], asked->count);
 }
@@ -48,4 +49,10 @@ enum http_outcome delete_user(struct http_request *rq)
 {
     struct asked asked = {.rq = {.kind = REQUEST_FORGET, .user = rq->param}};
     return json_read_query(rq, OF_FORGET, &asked) ? http_submit(rq, &asked.rq, OP_FORGET, tell_count) : HTTP_DONE;
+}
+
+enum http_outcome post_merge(struct http_request *rq)
+{
+    struct asked asked = {.rq = {.kind = REQUEST_MERGE, .user = rq->param}};
+    return json_read(rq, OF_MERGE, &asked) ? http_submit(rq, &asked.rq, OP_MERGE, tell_count) : HTTP_DONE;
 }

@@ -23,6 +23,7 @@ enum http_outcome post_delivered(struct http_request *rq);
 enum http_outcome post_block(struct http_request *rq);
 enum http_outcome post_unblock(struct http_request *rq);
 enum http_outcome delete_user(struct http_request *rq);
+enum http_outcome post_merge(struct http_request *rq);
 
 /* api_ask.c */
 enum http_outcome post_unseen(struct http_request *rq);

@@ -25,6 +25,7 @@ const struct http_route http_routes[] = {
     {"POST", "/v1/unblock", post_unblock, ROLE_REQUEST, 0},
     {"GET", "/v1/users/{}", get_user, ROLE_REQUEST, 0},
     {"DELETE", "/v1/users/{}", delete_user, ROLE_REQUEST, 0},
+    {"POST", "/v1/users/{}:merge", post_merge, ROLE_REQUEST, 0},
     {"GET", "/v1/pools", get_pools, ROLE_ASK, 0},
     {"GET", "/v1/pools/{}", get_pool, ROLE_ASK, 0},
     {"PUT", "/v1/pools/{}", put_pool, ROLE_REQUEST, 0},
@@ -51,8 +52,8 @@ static size_t decode_one(struct slice text, char *byte)
     return coded ? 3 : 1;
 }
 
-/* Whether the row's path is this one, whichever bytes are percent-encoded. A {} at its end takes all of the rest, if
- * that holds no '/'; one that is encoded is part of what stands there. */
+/* Whether the row's path is this one, whichever bytes are percent-encoded. A {} takes all of the rest but what stands
+ * behind it, if that holds no '/'; one that is encoded is part of what stands there. */
 static bool path_fits(const struct http_route *row, struct slice path, struct slice *param)
 {
     const char *at = row->path;
@@ -63,7 +64,12 @@ static bool path_fits(const struct http_route *row, struct slice path, struct sl
         }
         path = slice_of(path.data + n, path.len - n);
     }
-    *param = path;
+    const char *behind = *at == '{' ? at + 2 : at;
+    size_t n = strlen(behind);
+    if (path.len < n || memcmp(path.data + path.len - n, behind, n) != 0) {
+        return false;
+    }
+    *param = path = slice_of(path.data, path.len - n);
     return *at == '{' ? path.len == 0 || memchr(path.data, '/', path.len) == NULL : *at == '\0' && path.len == 0;
 }
 

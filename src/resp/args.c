@@ -132,11 +132,13 @@ static bool refuse_option(struct resp_client *s, unsigned of, struct slice arg, 
                           enum outcome *refused)
 {
     char words[FIELDS_TEXT];
-    *refused = of == OF_WHY
-                   ? resp_client_refuse(s, "ERR behind the item WHY takes SESSION id and POLICY name, got '%.*s'",
-                                        arg_shown(first), first.data)
-                   : resp_client_refuse(s, "ERR unknown option '%.*s' of FILTER: expected %s", arg_shown(arg), arg.data,
-                                        fields_words(of, words));
+    *refused =
+        of == OF_MERGE
+            ? resp_client_refuse(s, "ERR behind the users MERGE takes FORGET, got '%.*s'", arg_shown(arg), arg.data)
+        : of == OF_WHY ? resp_client_refuse(s, "ERR behind the item WHY takes SESSION id and POLICY name, got '%.*s'",
+                                            arg_shown(first), first.data)
+                       : resp_client_refuse(s, "ERR unknown option '%.*s' of FILTER: expected %s", arg_shown(arg),
+                                            arg.data, fields_words(of, words));
     return false;
 }
 

@@ -77,7 +77,7 @@ unsigned account_roles_for(const struct request *rq)
         [REQUEST_HISTORY] = ROLE_ASK,      [REQUEST_PLAY] = ROLE_RECORD,   [REQUEST_DELIVERY] = ROLE_RECORD,
         [REQUEST_FORGET] = ROLE_FORGET,    [REQUEST_BLOCK] = ROLE_ASK,     [REQUEST_UNBLOCK] = ROLE_ASK,
         [REQUEST_POOL_SET] = ROLE_LOAD,    [REQUEST_POOL_ADD] = ROLE_LOAD, [REQUEST_POOL_DROP] = ROLE_LOAD,
-        [REQUEST_POOL_RENAME] = ROLE_LOAD,
+        [REQUEST_POOL_RENAME] = ROLE_LOAD, [REQUEST_MERGE] = ROLE_RECORD,
     };
-    return roles[rq->kind] | (rq->deliver ? (unsigned)ROLE_RECORD : 0);
+    return roles[rq->kind] | (rq->deliver ? (unsigned)ROLE_RECORD : 0) | (rq->forget ? (unsigned)ROLE_FORGET : 0);
 }

@@ -1,5 +1,6 @@
 /* The rules of requests, in the words that every edge says. */
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/plural.h"
 #include "dedup/role.h"
 #include "replica/follower.h"
@@ -95,6 +96,20 @@ static bool is_of_pool(const struct request *rq)
     return rq->kind >= REQUEST_POOL_SET;
 }
 
+/* What the store does in a step of its own. */
+static bool changes_users(const struct request *rq)
+{
+    return rq->kind == REQUEST_FORGET || rq->kind == REQUEST_MERGE;
+}
+
+static int check_merge(const struct request *rq, struct err *err)
+{
+    int code = dedup_check_id("into", 0, rq->into, err);
+    return code == 0 && slice_eq(rq->user, rq->into)
+               ? err_set(err, ERR_INVALID, "%s can't be merged into itself", log_quote(rq->user))
+               : code;
+}
+
 int request_check(const struct request *rq, struct err *err)
 {
     bool is_session = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
@@ -103,6 +118,9 @@ int request_check(const struct request *rq, struct err *err)
                                               : 0;
     if (code == 0 && !is_session && !is_of_pool(rq)) {
         code = dedup_check_id("user", 0, rq->user, err);
+    }
+    if (code == 0 && rq->kind == REQUEST_MERGE) {
+        code = check_merge(rq, err);
     }
     if (code == 0 && (is_session || rq->session.data != NULL)) {
         code = dedup_check_id("session", 0, rq->session, err);
@@ -118,8 +136,7 @@ int request_check(const struct request *rq, struct err *err)
 
 int request_is_fresh(const struct dedup *d, const struct request *rq, struct err *err)
 {
-    bool asks =
-        rq->kind != REQUEST_PLAY && rq->kind != REQUEST_DELIVERY && rq->kind != REQUEST_FORGET && !is_of_pool(rq);
+    bool asks = rq->kind != REQUEST_PLAY && rq->kind != REQUEST_DELIVERY && !changes_users(rq) && !is_of_pool(rq);
     return asks && d->replica != NULL && !role_is_primary(d->role)
                ? follower_fresh(d->replica->follower, config_now(d->cfg), err)
                : 0;
@@ -161,7 +178,7 @@ int request_check_also(const struct request *rq, struct err *err)
 
 int request_may_write(const struct dedup *d, const struct request *rq, struct err *err)
 {
-    bool writes = rq->deliver || rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY ||
-                  rq->kind == REQUEST_FORGET || is_of_pool(rq);
+    bool writes =
+        rq->deliver || rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY || changes_users(rq) || is_of_pool(rq);
     return writes ? role_may_write(d->role, err) : 0;
 }

@@ -41,6 +41,7 @@ enum {
     OF_POOL_LIST = 1 << 17,
     OF_POOL_GET = 1 << 18,
     OF_EXPOSURE = 1 << 19,
+    OF_MERGE = 1 << 20,
 };
 
 enum field_type {

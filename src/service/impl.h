@@ -85,6 +85,7 @@ struct also_answer {
     double error;                 /* the largest of one user's */
 };
 enum request_state request_ask_also(struct service_loop *l, struct conn *c, struct request *rq);
+/* forget.c: merges, too */
 enum request_state request_forget(struct service_loop *l, struct conn *c, struct request *rq);
 
 enum request_state request_change_pool(struct service_loop *l, struct conn *c, struct request *rq); /* pool_change.c */

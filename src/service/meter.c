@@ -15,6 +15,7 @@ const char *const op_names[OPS] = {
     [OP_BLOCK] = "block",
     [OP_UNBLOCK] = "unblock",
     [OP_FORGET] = "forget",
+    [OP_MERGE] = "merge",
     [OP_WHY] = "why",
     [OP_HISTORY] = "history",
     [OP_EXPOSURE] = "exposure",

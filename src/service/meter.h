@@ -27,6 +27,7 @@ enum op {
     OP_BLOCK,
     OP_UNBLOCK,
     OP_FORGET,
+    OP_MERGE,
     OP_WHY,
     OP_HISTORY,
     OP_EXPOSURE,

@@ -191,11 +191,13 @@ void service_refused(struct conn *c, const struct request *rq)
 static void note_slow(struct conn *c, const struct request *rq, int64_t us)
 {
     struct buf args = {0};
-    size_t n = rq->hashed || rq->line != NULL ? 0 : rq->n;
+    bool merges = rq->kind == REQUEST_MERGE;
+    const struct slice *items = merges ? &rq->into : rq->items;
+    size_t n = merges ? 1 : rq->hashed || rq->line != NULL ? 0 : rq->n;
     struct slice who = rq->user.data != NULL ? rq->user : rq->session;
     bool more = slowlog_add_arg(&args, 0, 2 + n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + n, who);
     for (size_t i = 0; more && i < n; i++) {
-        more = slowlog_add_arg(&args, 2 + i, 2 + n, rq->items[i]);
+        more = slowlog_add_arg(&args, 2 + i, 2 + n, items[i]);
     }
     slowlog_note(c, us, &args);
 }
@@ -319,6 +321,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
         [REQUEST_PLAY] = record,
         [REQUEST_DELIVERY] = record,
         [REQUEST_FORGET] = request_forget,
+        [REQUEST_MERGE] = request_forget,
         [REQUEST_BLOCK] = change_session,
         [REQUEST_UNBLOCK] = change_session,
         [REQUEST_POOL_SET] = request_change_pool,

@@ -29,6 +29,7 @@ enum request_kind {
     REQUEST_PLAY,     /* from here on, writes: the items were played, now or at a time */
     REQUEST_DELIVERY, /* were sent to the user */
     REQUEST_FORGET,   /* un-sees the items; none: all of the user */
+    REQUEST_MERGE,    /* what is known of the user becomes known of `into`, too */
     REQUEST_BLOCK,    /* the items are hidden in the session */
     REQUEST_UNBLOCK,  /* are not; none: the session ends */
     REQUEST_POOL_SET, /* the items become the pool's, in place of what it had */
@@ -60,6 +61,7 @@ struct request {
     enum question_form form;
     const struct account *account; /* who asks, by account_now(); NULL: not logged in */
     struct slice user;
+    struct slice into;         /* of a merge */
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
     size_t n;
@@ -89,6 +91,7 @@ struct request {
     int64_t at_ms;                  /* of plays, unix; with has_at */
     int64_t limit;                  /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
+    bool forget;         /* of a merge: the user is forgotten in the same step */
     int64_t deadline_us; /* clock_real_us(): a question that is not answered by then is refused, as it is
                           * question_timeout after it was submitted; 0: none of its own */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
@@ -97,7 +100,7 @@ struct request {
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
-    int64_t count;         /* items recorded, forgotten, blocked or unblocked; users forgotten */
+    int64_t count;         /* items recorded, forgotten, blocked or unblocked; users forgotten or merged */
     size_t bytes;          /* REQUEST_RECORDED: what the recorder holds of it */
     double error;          /* of a question: the chance that an item which the user never had is hidden */
     const uint8_t *unseen; /* a bit for each item, most significant first */

@@ -89,7 +89,9 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/import_write.c \
 	src/store/sqlite/staging/session_snapshot.c \
 	src/store/sqlite/staging/memos.c \
+	src/store/sqlite/staging/merge_users.c \
 	src/store/sqlite/history/merge.c \
+	src/store/sqlite/history/merge_users.c \
 	src/store/sqlite/staging/feed.c \
 	src/store/sqlite/staging/feed.h \
 	src/store/sqlite/staging/feed_impl.h \
@@ -165,6 +167,7 @@ libunseen_a_SOURCES += \
 	src/store/memory/memory.h \
 	src/store/memory/memory_clock.c \
 	src/store/memory/memory_import.c \
+	src/store/memory/memory_merge.c \
 	src/store/memory/memory_read.c \
 	src/store/memory/memory_store.c \
 	src/store/memory/memory_store.h \
@@ -194,6 +197,7 @@ libunseen_a_SOURCES += \
 	src/store/rados/merge.h \
 	src/store/rados/merge_impl.h \
 	src/store/rados/merge_month.c \
+	src/store/rados/merge_users.c \
 	src/store/rados/merges.c \
 	src/store/rados/meta.c \
 	src/store/rados/meta.h \

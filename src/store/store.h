@@ -34,7 +34,7 @@ enum store_kind {
 };
 
 /* What waits in the store's queue; the first member of each message. */
-enum store_message_kind { STORE_BATCH, STORE_FORGET, STORE_CALL, STORE_INTERNAL };
+enum store_message_kind { STORE_BATCH, STORE_FORGET, STORE_MERGE, STORE_CALL, STORE_INTERNAL };
 struct store_message {
     struct store_message *next;
     enum store_message_kind kind;
@@ -131,9 +131,32 @@ struct store_forget {
     struct store_batch *spared; /* NULL: nothing; it has no done() */
     bool loading;               /* to gather(): a bulk load brings the user, and the feed doesn't tell of that yet */
     int (*gather)(struct store_forget *forget, struct err *err);
+    struct store_merge *merge; /* the store's own: whose second half it is; NULL: it is a forget of its own */
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;
+};
+
+/* MERGE from into [FORGET]: what is known of one user becomes known of another one, too: plays, deliveries, un-seen
+ * items, marks of damage, as an import unites them. An item is hidden of `into` if it was of either. Forgets of either
+ * stay what they are, and drop nothing of it. With `forgets` the first is forgotten in the same step: whatever fails,
+ * either both is done or the first is as it was. The caller keeps the memory behind the slices until done(). */
+struct store_merge {
+    struct store_message message;
+    int64_t from_key, into_key;
+    struct slice from, into;
+    bool forgets;
+    int64_t answer; /* 1 if something was known of `from`, else 0 */
+    uint64_t seq;   /* once durable, as that of a batch */
+    struct err err;
+    void (*done)(struct store_merge *merge);
+    void *owner;
+
+    /* The store's own. */
+    struct store_merge *next;
+    uint64_t id;
+    bool united;
+    struct store_forget leaving;
 };
 
 struct store_call {
@@ -268,6 +291,13 @@ struct store_ops {
 
     /* In order with record(). Answers once the erasure is durable. ERR_SHARED when another user has the key. */
     void (*forget)(struct store *s, struct store_forget *forget);
+
+    /* In order with record() and forget(). Answers once it is durable, and seen by every load that starts after; after
+     * an error nothing is changed, or, ERR_IO, it isn't known. ERR_INVALID: both are one user; ERR_CONFLICT: one of
+     * them is still to be migrated, or a month would need more than FILTER_PARTS_MAX parts; ERR_SHARED, as of a forget;
+     * ERR_BUSY, ERR_FULL, ERR_IO, ERR_NOMEM, ERR_CLOSED. Where two users can't be changed in one step (by_user), each
+     * is, `into` before `from`: after an error it is repeated. */
+    void (*merge)(struct store *s, struct store_merge *merge);
 
     /* The test clock moved: done() after everything that became due (turn, flush, retry, expiry) was done. */
     void (*tick)(struct store *s, struct store_call *call);

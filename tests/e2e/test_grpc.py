@@ -199,7 +199,7 @@ def test_while_what_was_staged_is_read(make_server):
             "Why": dict(user="u1", item="a"),
             "History": dict(user="u1"),
             "Exposure": dict(user="u1", items=["a"]),
-            "Forget": dict(user="u1", all=True),
+            "Forget": dict(user="u1", all=True), "Merge": dict(user="u1", into="u2"),
             "Block": dict(session="s", ids=["1"]),
             "Unblock": dict(session="s", all=True),
             "PoolSet": dict(pool="p", items=["a"]),

@@ -1,4 +1,4 @@
-"""Random histories against an exact model: plays, late plays, deliveries, forgets, turns, months that pass, restarts and kills, with
+"""Random histories against an exact model: plays, late plays, deliveries, forgets, merges of users, turns, months that pass, restarts and kills, with
 questions in between. Live filters err about once in 10^7 here, so that any difference is a bug. Where nights pass, months are
 sealed and swept: then an item that was never played may be hidden at error_rate, and is counted.
 
@@ -38,6 +38,7 @@ class Model:
         self.unseen_again = {u: {} for u in USERS}  # item -> months it was forgotten in
         self.forgotten = {}  # (user, item), or (user, None) for all of it -> when
         self.delivered = {u: [] for u in USERS}  # oldest first; the last DELIVERED_MAX count
+        self.sent = {}  # (user, item) -> its place in the order of all deliveries
         self.last_month = {u: 0 for u in USERS}
         self.undelivered = set()  # users of whom a delivery was forgotten: an older one, still staged, moves up
 
@@ -50,6 +51,23 @@ class Model:
         if item in self.delivered[user]:
             self.delivered[user].remove(item)
         self.delivered[user].append(item)
+        self.sent[user, item] = len(self.sent) + 1 if not self.sent else max(self.sent.values()) + 1
+
+    def merge(self, user, into, now):
+        """What is known of the user is known of the other one, too. Of one of whom all is past retention nothing is."""
+        if self.last_month[user] < month_of(now) - RETENTION:
+            return
+        self.last_month[into] = max(self.last_month[into], self.last_month[user])
+        for items, others in [(self.plays[into], self.plays[user]), (self.unseen_again[into], self.unseen_again[user])]:
+            for item, months in others.items():
+                items.setdefault(item, set()).update(months)
+        for item in self.delivered[user]:
+            if item not in self.delivered[into]:
+                self.delivered[into].append(item)
+            self.sent[into, item] = max(self.sent.get((into, item), 0), self.sent[user, item])
+        self.delivered[into].sort(key=lambda item: self.sent[into, item])
+        if user in self.undelivered:
+            self.undelivered.add(into)
 
     def seen(self, user, item, now):
         """True, False, or None where the promise leaves it open."""
@@ -80,12 +98,14 @@ class Model:
         self.unseen_again[user].clear()
         self.undelivered.discard(user)
         self.delivered[user].clear()
+        self.sent = {(u, i): at for (u, i), at in self.sent.items() if u != user}
 
     def forget_item(self, user, item):
         months = self.plays[user].pop(item, set())
         self.unseen_again[user].setdefault(item, set()).update(months)
         if item in self.delivered[user]:
             self.delivered[user].remove(item)
+            del self.sent[user, item]
             self.undelivered.add(user)
 
 
@@ -160,6 +180,17 @@ class World:
             self.model.forget_item(user, item)
             self.model.forgotten[user, item] = self.server.clock
 
+    def merge(self):
+        user, into = self.random.sample(USERS, 2)
+        forget = self.random.random() < 0.5
+        got = self.do("MERGE", user, into, *["FORGET"] * forget)
+        if self.model.known(user) and self.model.last_month[user] >= month_of(self.server.clock) - RETENTION:
+            assert got == 1, self.tell()
+        self.model.merge(user, into, self.server.clock)
+        if forget:
+            self.model.forget(user)
+            self.model.forgotten[user, None] = self.server.clock
+
     def flush(self):
         self.do("RING", "FLUSH")
 
@@ -191,12 +222,12 @@ class World:
         """The story, or the part of it that an item of a user had."""
         def concerns(line):
             words = line.split()
-            return len(words) == 1 or words[0] in ("RING", "DEBUG") or (words[1] == user and item in words) or words[1:] == [user]
+            return len(words) == 1 or words[0] in ("RING", "DEBUG") or (words[0] == "MERGE" and user in words) or (words[1] == user and item in words) or words[1:] == [user]
         return "\n".join([line for line in self.story if user is None or concerns(line)][-60:])
 
     def step(self):
         deeds = [(self.played, 30), (self.played_at, 10), (self.delivered, 8), (self.filter_and_deliver, 6), (self.forget, 2),
-                 (self.forget_items, 8), (self.advance, 3), (self.ask, 25)]
+                 (self.forget_items, 8), (self.merge, 3), (self.advance, 3), (self.ask, 25)]
         if self.has_folder:
             deeds += [(self.flush, 6), (lambda: self.restart("stop"), 1), (lambda: self.restart("kill"), 1)]
         self.random.choices([d for d, _ in deeds], [w for _, w in deeds])[0]()

@@ -112,6 +112,24 @@ int64_t forget(struct store_fixture *f, const char *user, const char *item)
     return fg.err.code < 0 ? fg.err.code : fg.answer;
 }
 
+int64_t merge_into(struct store_fixture *f, const char *from, const char *into, bool forgets, struct err *err)
+{
+    int done = 0;
+    struct store_merge m = {.from_key = key_of(from),
+                            .into_key = key_of(into),
+                            .from = slice_str(from),
+                            .into = slice_str(into),
+                            .forgets = forgets,
+                            .done = merge_done,
+                            .owner = &done};
+    f->store->ops->merge(f->store, &m);
+    wait_flag(&done);
+    if (err != NULL) {
+        *err = m.err;
+    }
+    return m.err.code < 0 ? m.err.code : m.answer;
+}
+
 int load(struct store_fixture *f, struct store_reader *reader, const char *user, struct store_view *view,
          struct err *err)
 {

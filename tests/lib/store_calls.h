@@ -36,6 +36,9 @@ void advance(struct store_fixture *f, int64_t ms);
 /* FORGET user [item]: the answer, or an error. */
 int64_t forget(struct store_fixture *f, const char *user, const char *item);
 
+/* MERGE from into [FORGET]: the answer, or an error; err may be NULL. */
+int64_t merge_into(struct store_fixture *f, const char *from, const char *into, bool forgets, struct err *err);
+
 int load(struct store_fixture *f, struct store_reader *reader, const char *user, struct store_view *view,
          struct err *err);
 /* What a question would say: staged, or in a filter and no exception, or delivered. */

@@ -69,6 +69,11 @@ void batch_done(struct store_batch *batch)
     raise_flag(batch->owner);
 }
 
+void merge_done(struct store_merge *merge)
+{
+    raise_flag(merge->owner);
+}
+
 void forget_done(struct store_forget *forget)
 {
     raise_flag(forget->owner);

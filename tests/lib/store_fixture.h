@@ -36,6 +36,7 @@ void wait_flag(int *flag);
 bool is_raised(int *flag);
 void batch_done(struct store_batch *batch);
 void forget_done(struct store_forget *forget);
+void merge_done(struct store_merge *merge);
 void call_done(struct store_call *call);
 
 extern _Atomic bool no_large;         /* allocations of 32 KiB and more fail */

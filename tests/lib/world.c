@@ -144,6 +144,31 @@ struct world_op *world_record(struct world *w, const struct world_event *events,
     return op;
 }
 
+static void merge_done(struct store_merge *merge)
+{
+    finish(merge->owner, &merge->err, merge->answer);
+}
+
+struct world_op *world_merge(struct world *w, struct slice from, struct slice into, bool forgets,
+                             void (*finished)(struct world_op *op), void *arg)
+{
+    struct world_op *op = new_op(w, WORLD_MERGE);
+    op->finished = finished;
+    op->arg = arg;
+    op->ids = need(malloc(from.len + into.len));
+    op->merge = (struct store_merge){
+        .from_key = hash_user_key(w->dedup.seed, from),
+        .into_key = hash_user_key(w->dedup.seed, into),
+        .from = slice_of(memcpy(op->ids, from.data, from.len), from.len),
+        .into = slice_of(memcpy(op->ids + from.len, into.data, into.len), into.len),
+        .forgets = forgets,
+        .done = merge_done,
+        .owner = op,
+    };
+    w->store->ops->merge(w->store, &op->merge);
+    return op;
+}
+
 struct world_op *world_forget(struct world *w, struct slice user, const struct slice *items, size_t n,
                               void (*finished)(struct world_op *op), void *arg)
 {

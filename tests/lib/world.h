@@ -14,7 +14,7 @@
 #include "dedup/dedup.h"
 #include "store/store.h"
 
-enum world_op_kind { WORLD_RECORD, WORLD_FORGET, WORLD_CALL };
+enum world_op_kind { WORLD_RECORD, WORLD_FORGET, WORLD_MERGE, WORLD_CALL };
 
 struct world_op {
     struct world_op *next;
@@ -23,6 +23,7 @@ struct world_op {
     union {
         struct store_batch batch;
         struct store_forget forget;
+        struct store_merge merge;
         struct store_call call;
         struct store_clock_change change;
     };
@@ -68,6 +69,8 @@ struct world_op *world_record(struct world *w, const struct world_event *events,
                               void (*finished)(struct world_op *op), void *arg);
 struct world_op *world_forget(struct world *w, struct slice user, const struct slice *items, size_t n,
                               void (*finished)(struct world_op *op), void *arg);
+struct world_op *world_merge(struct world *w, struct slice from, struct slice into, bool forgets,
+                             void (*finished)(struct world_op *op), void *arg);
 struct world_op *world_flush(struct world *w);
 struct world_op *world_tick(struct world *w);
 

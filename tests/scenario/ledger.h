@@ -18,6 +18,8 @@ enum ledger_kind {
     LEDGER_DELIVER,
     LEDGER_FORGET_USER,
     LEDGER_FORGET_ITEMS,
+    LEDGER_MERGE,        /* of the event's user into another one */
+    LEDGER_MERGE_FORGET, /* who is forgotten with it */
     LEDGER_WAIT,
     LEDGER_ADVANCE,
     LEDGER_FLUSH,
@@ -27,6 +29,7 @@ enum ledger_kind {
 struct ledger_event {
     int user, n, months_ago;
     int items[LEDGER_EVENT_ITEMS];
+    int into; /* of a merge */
 };
 
 struct ledger_op {

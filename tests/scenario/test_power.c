@@ -94,6 +94,10 @@ static void hand_in(struct world *w, struct ledger *l, int k, const struct ledge
         world_forget(w, events[0].user, NULL, 0, acknowledge, arg);
     } else if (op->kind == LEDGER_FORGET_ITEMS) {
         world_forget(w, events[0].user, events[0].items, events[0].n, acknowledge, arg);
+    } else if (op->kind == LEDGER_MERGE || op->kind == LEDGER_MERGE_FORGET) {
+        char into[ID_SIZE];
+        world_merge(w, events[0].user, user_id(op->events[0].into, into), op->kind == LEDGER_MERGE_FORGET, acknowledge,
+                    arg);
     } else {
         world_record(w, events, (size_t)op->n_events, acknowledge, arg);
     }
@@ -483,6 +487,154 @@ static void cut_at_every_step_of_a_flush(void **state)
     die_at_every_step_of_a_flush(VFS_CUT);
 }
 
+/* --- one merge, at each of its steps --- */
+
+enum { MERGED = 6, OWN = MERGED, BOTH }; /* items of `from`; of `into`; together */
+
+/* Of `from` the half is in history, and one item was only sent. */
+static void begin_merge(struct world *w)
+{
+    char item[ID_SIZE];
+    struct err err = {0};
+    for (int i = 0; i <= OWN; i++) {
+        struct slice id = item_id(i, item);
+        const struct world_event e = {.kind = i == 1 ? STORE_DELIVERY : STORE_PLAY,
+                                      .at_ms = dedup_stamp(&w->dedup),
+                                      .user = slice_str(i < MERGED ? "from" : "into"),
+                                      .items = &id,
+                                      .n = 1};
+        world_record(w, &e, 1, NULL, NULL);
+        if (i == MERGED / 2) {
+            world_flush(w);
+        }
+    }
+    if (world_wait(w, NULL, &err) < 0) {
+        die("plays", &err);
+    }
+}
+
+static void live_merge(volatile char *acknowledged, const char *folder, const struct death *death)
+{
+    static struct world w;
+    struct err err = {0};
+    vfs_fault_register();
+    log_set_level(LOG_LEVEL_ERROR);
+    clock_test_start(BEGIN_MS);
+    if (death->power) {
+        vfs_power_start(death->seed, false);
+    }
+    world_init(&w, folder, VFS_FAULT_NAME);
+    if (world_start(&w, &err) < 0) {
+        die("start", &err);
+    }
+    begin_merge(&w);
+    vfs_fault_add(&death->rule);
+    world_merge(&w, slice_str("from"), slice_str("into"), true, acknowledge, (void *)(uintptr_t)acknowledged);
+    if (world_wait(&w, NULL, &err) < 0) {
+        die("merge", &err);
+    }
+    world_stop(&w);
+    _exit(FINISHED);
+}
+
+static unsigned seen_of(const struct world *w, const char *user)
+{
+    uint64_t hashes[BOTH];
+    uint8_t bits[1];
+    size_t n_unseen;
+    char item[ID_SIZE];
+    struct err err;
+    for (int i = 0; i < BOTH; i++) {
+        hashes[i] = hash_id(w->dedup.seed, item_id(i, item));
+    }
+    if (asker_filter(w->asker, slice_str(user), hashes, BOTH, bits, &n_unseen, &err) < 0) {
+        die("question", &err);
+    }
+    return ~(unsigned)bits[0] >> (8 - BOTH) & ((1U << BOTH) - 1);
+}
+
+/* Either nothing was done, or both: never is one forgotten whose plays are not the other one's. */
+static int judge_users(const struct world *w, bool acknowledged, const char *when)
+{
+    const unsigned all = (1U << BOTH) - 1, own = 1, from = seen_of(w, "from"), into = seen_of(w, "into");
+    bool done = from == 0 && into == all, undone = from == all - own && into == own;
+    if (done || (undone && !acknowledged)) {
+        return 0;
+    }
+    fprintf(stderr, "%s: of from %x is seen, of into %x%s\n", when, from, into, acknowledged ? ", acknowledged" : "");
+    return 1;
+}
+
+static void judge_merge(bool acknowledged, const char *folder)
+{
+    static struct world w;
+    struct err err = {0};
+    log_set_level(LOG_LEVEL_ERROR);
+    clock_test_start(BEGIN_MS);
+    world_init(&w, folder, NULL);
+    if (world_start(&w, &err) < 0) {
+        die("start after the death", &err);
+    }
+    int wrong = judge_users(&w, acknowledged, "after the death");
+    world_flush(&w);
+    if (world_wait(&w, NULL, &err) < 0) {
+        die("flush after the death", &err);
+    }
+    wrong += judge_users(&w, acknowledged, "after the death and a flush");
+    wrong += world_check(&w, &err) != 0;
+    world_stop(&w);
+    wrong += unsound(folder, "staging.db") + unsound(folder, "history.db");
+    _exit(wrong ? WRONG : FINISHED);
+}
+
+static int merge_trial(const struct death *death, int *wrong)
+{
+    char folder[] = "/tmp/unseen-power-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    struct ledger *l = ledger_new(1);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        live_merge(l->acknowledged, folder, death);
+    }
+    int end = ended(pid);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        judge_merge(l->acknowledged[0] != 0, folder);
+    }
+    bool good = (end == FINISHED || end == VFS_EXIT_CODE) && ended(pid) == FINISHED;
+    *wrong += !good;
+    ledger_free(l);
+    world_remove_folder(folder);
+    return end;
+}
+
+static void die_at_every_step_of_a_merge(enum vfs_action how)
+{
+    int wrong = 0;
+    struct death death = {.rule = {.ops = VFS_CHANGE, .file = "", .nth = 0, .action = how}, .power = how == VFS_CUT};
+    do {
+        death.rule.nth++;
+        death.seed = death.rule.nth * 104729;
+    } while (merge_trial(&death, &wrong) == VFS_EXIT_CODE && wrong == 0);
+    print_message("%llu steps\n", (unsigned long long)death.rule.nth - 1);
+    assert_int_equal(wrong, 0);
+    assert_true(death.rule.nth > 15);
+}
+
+static void killed_at_every_step_of_a_merge(void **state)
+{
+    (void)state;
+    die_at_every_step_of_a_merge(VFS_EXIT);
+}
+
+static void cut_at_every_step_of_a_merge(void **state)
+{
+    (void)state;
+    die_at_every_step_of_a_merge(VFS_CUT);
+}
+
 int main(int argc, char **argv)
 {
     cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
@@ -495,6 +647,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(losses_are_noticed_when_syncs_do_nothing),
         cmocka_unit_test(killed_at_every_step_of_a_flush),
         cmocka_unit_test(cut_at_every_step_of_a_flush),
+        cmocka_unit_test(killed_at_every_step_of_a_merge),
+        cmocka_unit_test(cut_at_every_step_of_a_merge),
     };
     return cmocka_run_group_tests_name("power", tests, NULL, NULL);
 }

@@ -88,6 +88,7 @@ static void pass_on(struct fake *f, struct store_message *message)
 {
     struct store_batch *batch = (struct store_batch *)message;
     struct store_forget *forget = (struct store_forget *)message;
+    struct store_merge *merge = (struct store_merge *)message;
     struct store_call *call = (struct store_call *)message;
     pthread_mutex_lock(&f->lock);
     struct err failure = f->failure;
@@ -100,6 +101,11 @@ static void pass_on(struct fake *f, struct store_message *message)
     } else if (message->kind == STORE_BATCH) {
         batch->err = failure;
         batch->done(batch);
+    } else if (message->kind == STORE_MERGE && failure.code == 0) {
+        f->inner->ops->merge(f->inner, merge);
+    } else if (message->kind == STORE_MERGE) {
+        merge->err = failure;
+        merge->done(merge);
     } else if (failure.code == 0) {
         f->inner->ops->forget(f->inner, forget);
     } else {
@@ -128,6 +134,11 @@ static void take(struct store *s, struct store_message *message, enum store_mess
 static void fake_record(struct store *s, struct store_batch *batch)
 {
     take(s, &batch->message, STORE_BATCH);
+}
+
+static void fake_merge(struct store *s, struct store_merge *merge)
+{
+    take(s, &merge->message, STORE_MERGE);
 }
 
 static void fake_forget(struct store *s, struct store_forget *forget)
@@ -472,6 +483,7 @@ static void fake_clock(struct store *s, struct store_clock *out)
 static const struct store_ops fake_ops = {
     .record = fake_record,
     .forget = fake_forget,
+    .merge = fake_merge,
     .tick = fake_tick,
     .reader_open = fake_reader_open,
     .reader_close = fake_reader_close,

@@ -131,7 +131,7 @@ static void test_what_is_shown_does_nothing(void **state)
 static void test_err_names_differ(void **state)
 {
     (void)state;
-    for (int a = 0; a >= ERR_KEY; a--) {
+    for (int a = 0; a >= ERR_CONFLICT; a--) {
         assert_string_not_equal(err_name(a), "unknown");
         for (int b = 0; b > a; b--) {
             assert_string_not_equal(err_name(a), err_name(b));
@@ -139,7 +139,7 @@ static void test_err_names_differ(void **state)
     }
     assert_string_equal(err_name(0), "ok");
     assert_string_equal(err_name(ERR_FULL), "full");
-    assert_string_equal(err_name(ERR_KEY - 1), "unknown");
+    assert_string_equal(err_name(ERR_CONFLICT - 1), "unknown");
 }
 
 static void test_buf(void **state)

@@ -24,8 +24,8 @@ struct row {
 };
 
 #define ANY "\1"
-#define N_COMMANDS "48"
-#define N_DOCS "96"
+#define N_COMMANDS "49"
+#define N_DOCS "98"
 #define COUNT_ERROR(name) "-ERR wrong number of arguments for '" name "' command\r\n"
 #define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define LONG_256 LONG_64 LONG_64 LONG_64 LONG_64

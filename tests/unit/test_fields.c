@@ -291,7 +291,7 @@ static void test_rows(void **state)
         assert_true(!is_list || f->room + (f->most > 0 ? f->most : ITEMS_MAX) <= FIELDS_SLICES);
     }
     assert_true(f - request_fields <= FIELDS_MAX);
-    for (unsigned bit = 0; bit < 19; bit++) {
+    for (unsigned bit = 0; bit < 21; bit++) {
         assert_true(strlen(fields_expected(1u << bit, words)) < FIELDS_TEXT - 1);
         assert_true(strlen(fields_words(1u << bit, words)) < FIELDS_TEXT - 1);
         assert_true(strlen(fields_syntax(1u << bit, syntax)) < FIELDS_SYNTAX - 1);
@@ -307,8 +307,8 @@ static void test_texts(void **state)
         *text = slice_of("x", n + 1);
     }
     assert_true(n <= FIELDS_TEXTS);
-    assert_int_equal(n, 5); /* each once */
-    assert_true(rq.user.len * rq.session.len * rq.version.len * rq.seed.len * rq.policy_name.len == 120);
+    assert_int_equal(n, 6); /* each once */
+    assert_true(rq.user.len * rq.into.len * rq.session.len * rq.version.len * rq.seed.len * rq.policy_name.len == 720);
 }
 
 static void test_words(void **state)

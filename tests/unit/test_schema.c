@@ -273,7 +273,8 @@ static void make_version_1(struct fixture *f)
     snprintf(sql, sizeof sql,
              "UPDATE meta SET value = 1 WHERE name = 'schema';"
              "UPDATE meta SET value = %" PRId64 " WHERE name = 'schema_hash';"
-             "ALTER TABLE forgets DROP COLUMN cut; DROP VIEW ring; DROP VIEW staged; CREATE VIEW staged AS SELECT 0 AS "
+             "ALTER TABLE forgets DROP COLUMN cut; DROP TABLE merges; DROP VIEW ring; DROP VIEW staged; CREATE VIEW "
+             "staged AS SELECT 0 AS "
              "slot, id, user FROM staged_0;"
              "CREATE VIEW ring AS SELECT 0 AS slot, count(*) AS rows FROM staged_0",
              (int64_t)hash_checksum(chain, sizeof chain));
@@ -319,7 +320,7 @@ static void test_staging_of_version_3(void **state)
              "UPDATE meta SET value = 'unseen 0.1.0' WHERE name = 'feed_needs';"
              "UPDATE meta SET value = %" PRId64 " WHERE name = 'schema_hash';"
              "DROP VIEW staged; CREATE VIEW staged AS SELECT 0 AS slot, id, user FROM staged_0;"
-             "DROP VIEW mirror_queue; CREATE VIEW mirror_queue AS SELECT seq AS id, kind FROM feed",
+             "DROP TABLE merges; DROP VIEW mirror_queue; CREATE VIEW mirror_queue AS SELECT seq AS id, kind FROM feed",
              (int64_t)chain[0]);
     exec(f, "staging", sql);
     start(w);

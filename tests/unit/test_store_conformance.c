@@ -619,6 +619,7 @@ static void users_who_share_a_key(struct store_fixture *f)
 struct handed {
     struct store_batch batch;
     struct store_forget forget;
+    struct store_merge merge;
     struct slice item;
     uint64_t hash;
     int done;
@@ -1391,6 +1392,218 @@ static void an_import_brings_the_forgets_of_items(struct store_fixture *f)
     buf_free(&bytes);
 }
 
+/* --- promises: merged is either's --- */
+
+static void expect_seen(struct store_fixture *f, const char *user, const char *const *items, size_t n, bool is)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (seen(f, user, items[i]) != is) {
+            fail_msg("of %s %s is %s", user, items[i], is ? "unseen" : "seen");
+        }
+    }
+}
+
+/* Of one: in a filter, staged, only sent, and what it has un-seen; and what the other one has un-seen of those. */
+static void merged_is_hidden_by_either(struct store_fixture *f)
+{
+    static const char *const hidden[] = {"stored", "staged", "x", "y", "own", "sent", "taken back"};
+    static const char *const shown[] = {"unseen", "unseen by both", "never"};
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    pack(&bytes, "from", SEED, NULL, 0);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    play(f, "from", "taken back");
+    play(f, "from", "unseen by both");
+    deliver(f, "from", "sent");
+    play(f, "into", "own");
+    play(f, "into", "taken back");
+    play(f, "into", "unseen by both");
+    settle(f);
+    assert_int_equal(forget(f, "into", "taken back"), 1);
+    assert_int_equal(forget(f, "into", "unseen by both"), 1);
+    assert_int_equal(forget(f, "from", "unseen by both"), 1);
+    for (int again = 0; again < 3; again++) {
+        settle(f);
+        assert_int_equal(merge_into(f, "from", "into", false, NULL), 1);
+        expect_seen(f, "into", hidden, sizeof hidden / sizeof *hidden, true);
+        expect_seen(f, "into", shown, sizeof shown / sizeof *shown, false);
+        assert_false(seen(f, "from", "own"));
+        assert_true(seen(f, "from", "stored") && seen(f, "from", "sent") && seen(f, "from", "staged"));
+    }
+    settle(f);
+    expect_seen(f, "into", hidden, sizeof hidden / sizeof *hidden, true);
+    expect_seen(f, "into", shown, sizeof shown / sizeof *shown, false);
+    play(f, "into", "unseen by both");
+    assert_true(seen(f, "into", "unseen by both"));
+    expect_deliveries(f, "into", "sent y x");
+    buf_free(&bytes);
+}
+
+/* A forget of either drops nothing of it; and the times of what was sent go along. */
+static void merges_mind_no_forget(struct store_fixture *f)
+{
+    play(f, "into", "a");
+    settle(f);
+    assert_int_equal(forget(f, "into", NULL), 1);
+    play(f, "from", "a");
+    deliver(f, "from", "d");
+    settle(f);
+    assert_int_equal(merge_into(f, "from", "into", false, NULL), 1);
+    assert_true(seen(f, "into", "a") && seen(f, "into", "d"));
+    assert_true(view_of(f, "into", INT_MIN).deliveries[0].stamp == view_of(f, "from", INT_MIN).deliveries[0].stamp);
+    settle(f);
+    assert_true(seen(f, "into", "a"));
+    assert_int_equal(forget(f, "into", NULL), 1);
+    settle(f);
+    assert_false(seen(f, "into", "a") || seen(f, "into", "d"));
+    assert_true(seen(f, "from", "a") && seen(f, "from", "d"));
+}
+
+static void a_merge_may_forget(struct store_fixture *f)
+{
+    const uint64_t before = stats(f).users_forgotten;
+    play(f, "from", "a");
+    deliver(f, "from", "d");
+    settle(f);
+    play(f, "from", "b");
+    play(f, "into", "c");
+    assert_int_equal(merge_into(f, "from", "into", true, NULL), 1);
+    for (int again = 0; again < 2; again++) {
+        assert_true(seen(f, "into", "a") && seen(f, "into", "b") && seen(f, "into", "c") && seen(f, "into", "d"));
+        assert_false(known(f, "from"));
+        assert_false(seen(f, "from", "a") || seen(f, "from", "b") || seen(f, "from", "d"));
+        replay(f, STORE_PLAY, START - 5, "from", "a");
+        replay(f, STORE_PLAY, START - 5, "into", "of into");
+        settle(f);
+        assert_false(seen(f, "from", "a"));
+        assert_true(seen(f, "into", "of into"));
+    }
+    assert_true(way->settling == OPENS_AGAIN || stats(f).users_forgotten == before + 1);
+    play(f, "from", "new");
+    settle(f);
+    assert_true(seen(f, "from", "new"));
+    assert_false(seen(f, "into", "new") || seen(f, "from", "a"));
+    assert_int_equal(merge_into(f, "stranger", "into", true, NULL), 0);
+    replay(f, STORE_PLAY, START - 5, "stranger", "a"); /* is forgotten all the same */
+    assert_false(seen(f, "stranger", "a"));
+}
+
+static void a_merge_of_nothing_changes_nothing(struct store_fixture *f)
+{
+    struct err err;
+    play(f, "u", "a");
+    settle(f);
+    assert_int_equal(merge_into(f, "stranger", "u", false, NULL), 0);
+    assert_int_equal(merge_into(f, "stranger", "other", false, NULL), 0);
+    assert_false(known(f, "other"));
+    assert_int_equal(merge_into(f, "u", "u", true, &err), ERR_INVALID);
+    assert_string_equal(err.text, "\"u\" can't be merged into itself");
+    assert_true(seen(f, "u", "a"));
+}
+
+/* A filter of a month that has a part of each of many ranges, so that it can be joined with no other. */
+static void pack_parts(struct buf *out, const char *user, unsigned first, unsigned n)
+{
+    struct arena arena = {0};
+    struct filter filter = {0};
+    struct buf blob = {0};
+    const int month = month_of_ms(START);
+    for (unsigned i = 0; i < n; i++) {
+        struct filter one = {0};
+        uint32_t position = UINT32_C(1) << 31;
+        assert_int_equal(filter_add(&one, &position, 1, 0, &arena), 0);
+        assert_int_equal(filter_cut(&one.parts[0], 1000000 + first + i), 0);
+        assert_int_equal(filter_join(&filter, &one, 1000, &arena), 0);
+    }
+    assert_int_equal(filter_encode(&filter, &blob), 0);
+    const struct snapshot_month one = {month, buf_slice(&blob)};
+    const struct user_snapshot p = {
+        .key = key_of(user), .user = slice_str(user), .last_month = month, .months = &one, .n_months = 1};
+    assert_int_equal(user_snapshot_encode(&p, out), 0);
+    buf_free(&blob);
+    arena_free(&arena);
+}
+
+static void a_full_month_is_not_merged(struct store_fixture *f)
+{
+    struct buf from = {0}, into = {0};
+    struct err err;
+    uint8_t verdict;
+    pack_parts(&from, "from", 0, 9);
+    pack_parts(&into, "into", 100, 8);
+    assert_int_equal(import(f, buf_slice(&from), &verdict), 0);
+    assert_int_equal(import(f, buf_slice(&into), &verdict), 0);
+    play(f, "from", "a");
+    settle(f);
+    for (int forgets = 0; forgets < 2; forgets++) {
+        assert_int_equal(merge_into(f, "from", "into", forgets, &err), ERR_CONFLICT);
+        assert_string_equal(err.text, "user \"into\": 2026-11 would need more than 16 parts");
+        settle(f);
+        assert_true(seen(f, "from", "a"));
+        assert_false(seen(f, "into", "a"));
+    }
+    play(f, "from", "b");
+    assert_int_equal(forget(f, "into", NULL), 1);
+    assert_int_equal(merge_into(f, "from", "into", true, NULL), 1);
+    assert_true(seen(f, "into", "a") && seen(f, "into", "b"));
+    buf_free(&from);
+    buf_free(&into);
+}
+
+static void hand_in_merge(struct store_fixture *f, struct handed *h, const char *from, const char *into, bool forgets)
+{
+    *h = (struct handed){.done = 0};
+    h->merge = (struct store_merge){.from_key = key_of(from),
+                                    .into_key = key_of(into),
+                                    .from = slice_str(from),
+                                    .into = slice_str(into),
+                                    .forgets = forgets,
+                                    .done = merge_done,
+                                    .owner = &h->done};
+    f->store->ops->merge(f->store, &h->merge);
+}
+
+/* Of one user on one node, the order is that in which they were handed in. Of two it is kept by who takes both in one
+ * step. */
+static void merges_in_their_order(struct store_fixture *f)
+{
+    enum { HANDED = 10 };
+    static struct handed all[HANDED];
+    memset(all, 0, sizeof all);
+    play(f, "a", "early");
+    settle(f);
+    hand_in_play(f, &all[0], "a", "before");
+    hand_in_merge(f, &all[1], "a", "b", true);
+    hand_in_play(f, &all[2], "a", "behind");
+    hand_in_forget(f, &all[3], "b", NULL);
+    hand_in_play(f, &all[4], "b", "own");
+    hand_in_merge(f, &all[5], "a", "b", false);
+    hand_in_play(f, &all[6], "a", "late");
+    hand_in_merge(f, &all[7], "b", "c", false);
+    hand_in_forget(f, &all[8], "b", "own");
+    hand_in_play(f, &all[9], "c", "last");
+    for (int i = 0; i < HANDED; i++) {
+        wait_flag(&all[i].done);
+        assert_int_equal(all[i].batch.err.code, 0);
+        assert_int_equal(all[i].forget.err.code, 0);
+        assert_int_equal(all[i].merge.err.code, 0);
+        buf_free(&all[i].batch.bytes);
+    }
+    for (int again = 0; again < 2 && !way->engine->shared; again++) {
+        static const char *const of_a[] = {"behind", "late"}, *const of_b[] = {"behind"},
+                                 *const of_c[] = {"behind", "own", "last"}, *const not_a[] = {"early", "before", "own"},
+                                 *const not_b[] = {"early", "before", "own", "late"},
+                                 *const not_c[] = {"early", "late"};
+        expect_seen(f, "a", of_a, 2, true);
+        expect_seen(f, "a", not_a, 3, false);
+        expect_seen(f, "b", of_b, 1, true);
+        expect_seen(f, "b", not_b, 4, false);
+        expect_seen(f, "c", of_c, 3, true);
+        expect_seen(f, "c", not_c, 2, false);
+        settle(f);
+    }
+}
+
 static void what_is_wrong_is_not_imported(struct store_fixture *f)
 {
     struct buf bytes = {0};
@@ -1549,6 +1762,12 @@ static const struct promise {
     PROMISE(an_import_may_end_the_forget_of_an_item),
     PROMISE(what_is_wrong_is_not_imported),
     PROMISE(damage_goes_along),
+    PROMISE(merged_is_hidden_by_either),
+    PROMISE(merges_mind_no_forget),
+    PROMISE(a_merge_may_forget),
+    PROMISE(a_merge_of_nothing_changes_nothing),
+    PROMISE(a_full_month_is_not_merged),
+    PROMISE(merges_in_their_order),
     PROMISE(pools_are_kept),
     PROMISE(pools_change_as_they_are),
     PROMISE(it_counts),

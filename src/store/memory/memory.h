@@ -113,6 +113,13 @@ void memory_forget(struct memory_store *s, struct store_forget *forget);
 /* --- memory_import.c: locks by itself --- */
 
 void memory_import(struct memory_store *s, struct store_import *import);
+/* A snapshot as another user than whom it was packed as; forgets of that one drop nothing. The verdict, or an error:
+ * ERR_CONFLICT where a month is crowded. */
+int memory_import_as(struct memory_store *s, struct slice bytes, int64_t key, struct slice user, struct err *err);
+
+/* --- memory_merge.c: the same --- */
+
+void memory_merge(struct memory_store *s, struct store_merge *merge);
 
 /* --- memory_read.c --- */
 

@@ -28,6 +28,7 @@ struct plan {
     size_t n_exceptions;
     int *damaged;
     size_t n_damaged;
+    int crowded; /* IMPORT_CROWDED: the month */
     struct err *err;
 };
 
@@ -43,7 +44,13 @@ static void *get(struct plan *p, size_t n, size_t size)
 
 /* --- what comes --- */
 
-static int read_snapshot(struct plan *p, struct slice bytes)
+/* As whom: NULL, as whom it was packed; else as that one, whose forgets are no matter. */
+struct other {
+    int64_t key;
+    struct slice user;
+};
+
+static int read_snapshot(struct plan *p, struct slice bytes, const struct other *as)
 {
     struct user_snapshot *in = &p->snapshot;
     int64_t later, earlier;
@@ -51,12 +58,16 @@ static int read_snapshot(struct plan *p, struct slice bytes)
     if (result < 0) {
         return result;
     }
+    if (as != NULL) {
+        in->key = as->key;
+        in->user = as->user;
+    }
     if (in->migration_state) {
         return store_lacks(&p->s->base, "users who are still to come from another Redis", p->err);
     }
     memory_now(&p->s->base, &later, &earlier);
-    result = parcel_admit(in, tombstones_user_ms(p->s->tombstones, in->key), later, p->first_kept, &p->s->arena,
-                          &p->newest, p->err);
+    int64_t forgotten = as != NULL ? INT64_MIN : tombstones_user_ms(p->s->tombstones, in->key);
+    result = parcel_admit(in, forgotten, later, p->first_kept, &p->s->arena, &p->newest, p->err);
     return result < 0 ? result : parcel_months(in, &p->s->arena, &p->theirs, p->err);
 }
 
@@ -124,8 +135,12 @@ static int unite_month(struct plan *p, const struct memory_month *ours, const st
         uint32_t coarse_max = error_budget_coarse_max(config_now(p->s->cfg)->error_rate);
         result = filter_join(filter, theirs, coarse_max, arena);
     }
+    if (result == ERR_FULL) {
+        p->crowded = month;
+        return IMPORT_CROWDED;
+    }
     if (result < 0) {
-        return result == ERR_FULL ? IMPORT_CROWDED : no_memory(p);
+        return no_memory(p);
     }
     if (filter_items(filter) == 0) {
         return 0;
@@ -326,10 +341,11 @@ static int adopt_forgets(struct memory_store *s, const struct user_snapshot *in,
 }
 
 /* The verdict, or an error. */
-static int import_user(struct memory_store *s, struct slice bytes, struct err *err)
+static int import_user(struct memory_store *s, struct slice bytes, const struct other *as, int *crowded,
+                       struct err *err)
 {
     struct plan p = {.s = s, .first_kept = memory_first_kept(s), .err = err};
-    int result = read_snapshot(&p, bytes);
+    int result = read_snapshot(&p, bytes, as);
     if (result < 0) {
         return result;
     }
@@ -348,15 +364,25 @@ static int import_user(struct memory_store *s, struct slice bytes, struct err *e
         result = carry_out(&p);
     }
     pthread_mutex_unlock(&s->mutex);
+    *crowded = p.crowded;
     return result == 0 ? verdict(&p) : result;
+}
+
+int memory_import_as(struct memory_store *s, struct slice bytes, int64_t key, struct slice user, struct err *err)
+{
+    char name[MONTH_TEXT];
+    int crowded, result = import_user(s, bytes, &(struct other){key, user}, &crowded, err);
+    return result != IMPORT_CROWDED ? result
+                                    : err_set(err, ERR_CONFLICT, "user %s: %s would need more than %d parts",
+                                              log_quote(user), month_name(crowded, name), FILTER_PARTS_MAX);
 }
 
 void memory_import(struct memory_store *s, struct store_import *import)
 {
     struct err *err = &import->call.err;
-    int result = memory_time_known(&s->base, err);
+    int crowded, result = memory_time_known(&s->base, err);
     for (size_t i = 0; i < import->n && result >= 0; i++) {
-        result = import_user(s, import->snapshots[i], err);
+        result = import_user(s, import->snapshots[i], NULL, &crowded, err);
         import->verdicts[i] = (uint8_t)(result > 0 ? result : 0);
         arena_reset(&s->arena);
     }

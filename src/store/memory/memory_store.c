@@ -47,6 +47,9 @@ static void work(struct memory_store *s)
         case STORE_FORGET:
             memory_forget(s, (struct store_forget *)m);
             break;
+        case STORE_MERGE:
+            memory_merge(s, (struct store_merge *)m);
+            break;
         case STORE_CALL:
             work_call(s, m);
             break;
@@ -90,6 +93,11 @@ static void store_record(struct store *base, struct store_batch *batch)
 static void store_forget(struct store *base, struct store_forget *forget)
 {
     put(base, &forget->message, STORE_FORGET, 0);
+}
+
+static void store_merge(struct store *base, struct store_merge *merge)
+{
+    put(base, &merge->message, STORE_MERGE, 0);
 }
 
 static void store_tick(struct store *base, struct store_call *call)
@@ -174,6 +182,7 @@ static const struct store_positions_ops positions_ops = {.find = find_position};
 static const struct store_ops memory_ops = {
     .record = store_record,
     .forget = store_forget,
+    .merge = store_merge,
     .tick = store_tick,
     .reader_open = memory_reader_open,
     .reader_close = memory_reader_close,

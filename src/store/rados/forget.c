@@ -134,9 +134,18 @@ static int take_of_user(struct update *u, const struct layout_key *key, struct s
     return 0;
 }
 
+/* As it is to be by the merge whose second half this is. */
+static bool is_as_merged(const struct update *u, const struct store_forget *f)
+{
+    return f->merge == NULL || (u->existed == (f->before > 0) && (!u->existed || u->version == f->before - 1));
+}
+
 static int plan_user(struct update *u)
 {
     struct op *o = op_of(u);
+    if (!is_as_merged(u, o->forget)) {
+        return err_set(&u->err, ERR_BUSY, "user %s is changed by others all the time", log_quote(u->user));
+    }
     o->forget->answer = o->known;
     update_clear(u);
     int result = set_tombstone(o, false, 0, o->forgotten_ms);

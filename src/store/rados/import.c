@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/calendar.h"
+#include "base/log.h"
 #include "store/rados/import_impl.h"
 #include "store/user/parcel.h"
 
@@ -68,6 +70,11 @@ static void on_done(struct update *u)
     if (err.code == 0) {
         RADOS_COUNT(s, staged_rows, m->keys);
     }
+    if (c->as != NULL && m->verdict == IMPORT_CROWDED) {
+        char month[MONTH_TEXT];
+        err_set(&err, ERR_CONFLICT, "user %s: %s would need more than %d parts", log_quote(user),
+                month_name(m->crowded, month), FILTER_PARTS_MAX);
+    }
     update_destroy(u);
     free(m);
     writes_end_turn(s, key, user);
@@ -94,13 +101,15 @@ static int begin_user(struct import_call *c, size_t place, struct err *err)
         result = store_lacks(&s->base, "users who are still to come from another Redis", err);
     }
     if (result == 0) {
+        const struct slice user = c->as != NULL ? c->as->into : in.user;
+        const int64_t key = c->as != NULL ? c->as->into_key : in.key;
         m->call = c;
         m->place = place;
-        m->len = (uint8_t)in.user.len;
-        memcpy(m->user, in.user.data, in.user.len);
+        m->len = (uint8_t)user.len;
+        memcpy(m->user, user.data, user.len);
         m->turn.start = start;
         struct update *u = &m->update;
-        update_init(u, s, in.key, slice_of(m->user, m->len));
+        update_init(u, s, key, slice_of(m->user, m->len));
         u->guard = UPDATE_BY_VERSION;
         u->heavy = true;
         u->again = again;
@@ -152,7 +161,11 @@ static void go_on(struct import_call *c)
 
 void rados_import(struct store *base, struct store_import *import)
 {
-    struct rados_store *s = rados_of(base);
+    rados_import_as(rados_of(base), import, NULL);
+}
+
+void rados_import_as(struct rados_store *s, struct store_import *import, const struct store_merge *as)
+{
     struct import_call *c = calloc(1, sizeof *c);
     import->call.err = (struct err){0};
     memset(import->verdicts, 0, import->n);
@@ -167,6 +180,7 @@ void rados_import(struct store *base, struct store_import *import)
         return;
     }
     c->s = s;
+    c->as = as;
     c->import = import;
     c->under_way = 1;
     pthread_mutex_init(&c->mutex, NULL);

@@ -12,7 +12,8 @@ struct import_call {
     struct store_import *import;
     pthread_mutex_t mutex;
     size_t next, under_way;
-    struct err err; /* the first */
+    const struct store_merge *as; /* they become its `into`, whose forgets drop nothing; NULL: who they are */
+    struct err err;               /* the first */
 };
 
 struct import_part {
@@ -39,6 +40,7 @@ struct import {
     int first_kept, newest;
     double error; /* of the window, afterwards */
     int verdict;
+    int crowded; /* IMPORT_CROWDED: the month */
     size_t keys;
     uint8_t len;
     char user[255];

@@ -25,13 +25,17 @@ static int read_snapshot(struct import *m)
 {
     struct update *u = &m->update;
     struct user_snapshot *in = &m->snapshot;
-    const int64_t forgotten_ms = rados_store_forgotten(u->s, m->gathered.forgotten_ms);
+    const struct store_merge *as = m->call->as;
+    const int64_t forgotten_ms = as != NULL ? INT64_MIN : rados_store_forgotten(u->s, m->gathered.forgotten_ms);
     int64_t later, earlier;
     int result = parcel_open(m->call->import->snapshots[m->place], u->s->seed, &u->arena, in, &u->err);
     if (result < 0) {
         return result;
     }
-    if (m->gathered.forgotten_damaged) {
+    if (as != NULL) {
+        in->key = as->into_key;
+        in->user = as->into;
+    } else if (m->gathered.forgotten_damaged) {
         return err_set(&u->err, ERR_CORRUPT, "user %s: it can't be read when they were forgotten", log_quote(u->user));
     }
     guarded_clock_now(&u->s->clock, &later, &earlier);
@@ -138,8 +142,12 @@ static int unite_month(struct import *m, int month, const struct filter *theirs)
         }
     }
     result = result < 0 ? result : filter_join(&filter, theirs, coarse_max, arena);
+    if (result == ERR_FULL) {
+        m->crowded = month;
+        return IMPORT_CROWDED;
+    }
     if (result < 0) {
-        return result == ERR_FULL ? IMPORT_CROWDED : update_nomem(&m->update);
+        return update_nomem(&m->update);
     }
     if (filter_items(&filter) == 0) {
         return 0;

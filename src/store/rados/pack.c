@@ -170,26 +170,20 @@ static int encode(struct packing *x, struct buf *out, struct err *err)
                                  : err_set(err, ERR_CORRUPT, "user %s: has a month that can't be", log_quote(u->user));
 }
 
-int pack_user(struct packer *p, int64_t key, struct slice user, const struct walked *object, struct buf *out,
-              struct err *err)
+static struct packing *packing_new(struct packer *p, int64_t key, struct slice user)
 {
     struct packing *x = calloc(1, sizeof *x);
-    int result = x == NULL ? no_memory(err) : 0;
-    if (result < 0) {
-        return result;
+    if (x != NULL) {
+        x->p = p;
+        x->out = (struct user_snapshot){.key = key, .user = user, .months = x->months, .damaged = x->damaged};
     }
-    arena_reset(&p->arena);
-    x->p = p;
-    x->out = (struct user_snapshot){.key = key, .user = user, .months = x->months, .damaged = x->damaged};
-    gathered_begin(&x->g, &p->arena, 0);
-    x->g.keeps_forgotten = true;
-    for (size_t i = 0; i < object->n && result == 0; i++) {
-        result = take(x, &object->pairs[i], err);
-    }
-    if (result == 0) {
-        take_marks(x);
-        result = pack_months(x, err);
-    }
+    return x;
+}
+
+static int pack(struct packing *x, struct buf *out, struct err *err)
+{
+    take_marks(x);
+    int result = pack_months(x, err);
     if (result == 0) {
         look_for_lost(x);
         result = pack_deliveries(x, err);
@@ -206,6 +200,41 @@ int pack_user(struct packer *p, int64_t key, struct slice user, const struct wal
         x->out.n_forgotten = user_snapshot_later_items(g->forgotten, g->n_forgotten, x->out.forgotten_ms);
         result = encode(x, out, err);
     }
+    return result;
+}
+
+int pack_user(struct packer *p, int64_t key, struct slice user, const struct walked *object, struct buf *out,
+              struct err *err)
+{
+    struct packing *x = packing_new(p, key, user);
+    int result = x == NULL ? no_memory(err) : 0;
+    if (result < 0) {
+        return result;
+    }
+    arena_reset(&p->arena);
+    gathered_begin(&x->g, &p->arena, 0);
+    x->g.keeps_forgotten = true;
+    for (size_t i = 0; i < object->n && result == 0; i++) {
+        result = take(x, &object->pairs[i], err);
+    }
+    result = result == 0 ? pack(x, out, err) : result;
+    free(x);
+    return result;
+}
+
+int pack_gathered(struct packer *p, int64_t key, struct slice user, const struct gathered *g, struct buf *out,
+                  struct err *err)
+{
+    struct packing *x = packing_new(p, key, user);
+    if (x == NULL) {
+        return no_memory(err);
+    }
+    arena_reset(&p->arena);
+    x->g = *g;
+    x->g.forgotten_ms = INT64_MIN;
+    x->g.n_forgotten = 0;
+    x->g.forgotten_damaged = x->g.item_damaged = false;
+    int result = pack(x, out, err);
     free(x);
     return result;
 }

@@ -2,6 +2,7 @@
 #ifndef UNSEEN_STORE_RADOS_PACK_H
 #define UNSEEN_STORE_RADOS_PACK_H
 
+#include "store/rados/gathered.h"
 #include "store/rados/walk.h"
 
 struct packer {
@@ -16,6 +17,9 @@ struct packer {
  * be made of it. */
 int pack_user(struct packer *p, int64_t key, struct slice user, const struct walked *object, struct buf *out,
               struct err *err);
+/* The same of what was gathered of a user, without forgets. */
+int pack_gathered(struct packer *p, int64_t key, struct slice user, const struct gathered *g, struct buf *out,
+                  struct err *err);
 void packer_free(struct packer *p);
 
 #endif

@@ -98,7 +98,7 @@ static inline struct rados_store *rados_of(struct store *base)
 
 /* --- rados_store.c --- */
 
-enum rados_message { RADOS_CLOCK, RADOS_STEP, RADOS_BATCH, RADOS_FORGET, RADOS_CALL };
+enum rados_message { RADOS_CLOCK, RADOS_STEP, RADOS_BATCH, RADOS_FORGET, RADOS_MERGED, RADOS_CALL };
 
 void rados_store_begun(struct rados_store *s);
 void rados_store_ended(struct rados_store *s);
@@ -207,6 +207,12 @@ bool merges_enough(struct rados_store *s, int64_t key, const struct merges_seen 
 /* --- import.c --- */
 
 void rados_import(struct store *base, struct store_import *import);
+/* Each as the `into` of a merge, NULL: as who they are. ERR_CONFLICT then, where a month is crowded. */
+void rados_import_as(struct rados_store *s, struct store_import *import, const struct store_merge *as);
+
+/* --- merge_users.c --- */
+
+void rados_merge(struct store *base, struct store_merge *merge);
 
 /* --- meta.c --- */
 

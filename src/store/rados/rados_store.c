@@ -187,6 +187,11 @@ static void work(struct rados_store *s)
             forget->done(forget);
             break;
         }
+        case RADOS_MERGED: {
+            struct store_merge *merge = (struct store_merge *)m;
+            merge->done(merge);
+            break;
+        }
         case RADOS_CLOCK: {
             pool_clock_change(s, (struct store_clock_change *)m);
             break;
@@ -335,10 +340,6 @@ static void store_close(struct store *base)
     .time_known = store_time_known, .clock = store_clock, .clock_change = store_clock_change, .seed = store_seed,      \
     .publish = store_publish, .close = store_close
 
-static const struct store_ops rados_ops = {
-    READING_OPS, .record = writes_record, .forget = rados_forget, .import = rados_import, .refusal = store_refusal,
-};
-
 /* --- a store that only asks --- */
 
 static int read_only(struct err *err)
@@ -365,14 +366,26 @@ static void refuse_import(struct store *base, struct store_import *import)
     rados_store_post(rados_of(base), &import->call.message, RADOS_CALL);
 }
 
+static void refuse_merge(struct store *base, struct store_merge *merge)
+{
+    read_only(&merge->err);
+    rados_store_post(rados_of(base), &merge->message, RADOS_MERGED);
+}
+
 static int refuse_all(struct store *base, struct err *err)
 {
     (void)base;
     return read_only(err);
 }
 
+static const struct store_ops rados_ops = {
+    READING_OPS,          .record = writes_record, .forget = rados_forget,
+    .merge = rados_merge, .import = rados_import,  .refusal = store_refusal,
+};
+
 static const struct store_ops asking_ops = {
-    READING_OPS, .record = refuse_batch, .forget = refuse_forget, .import = refuse_import, .refusal = refuse_all,
+    READING_OPS,           .record = refuse_batch,  .forget = refuse_forget,
+    .merge = refuse_merge, .import = refuse_import, .refusal = refuse_all,
 };
 
 static int find_ops(const struct config *cfg, const struct cluster_ops **ops, struct err *err)

@@ -53,6 +53,11 @@ static void store_forget(struct store *base, struct store_forget *forget)
     put_data(base, &forget->message, STORE_FORGET, 0);
 }
 
+static void store_merge(struct store *base, struct store_merge *merge)
+{
+    put_data(base, &merge->message, STORE_MERGE, 0);
+}
+
 static void store_flush(struct store *base, struct store_call *call)
 {
     put_data(base, &call->message, STORE_CALL, WANTS_FLUSH);
@@ -320,6 +325,7 @@ static const struct store_ops sqlite_ops = {
     .recover = store_recover,
     .record = store_record,
     .forget = store_forget,
+    .merge = store_merge,
     .tick = store_tick,
     .reader_open = reader_open,
     .reader_close = reader_close,

@@ -54,6 +54,7 @@ struct recovery;
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
 enum store_wants {
     WANTS_FLUSH,     /* RING FLUSH */
+    WANTS_MERGED,    /* a STORE_MERGE, back from the historian */
     WANTS_ROOM,      /* RING FLUSH whose turn waits for an empty slot */
     WANTS_TICK,      /* the test clock moved */
     WANTS_MERGE,     /* a bulk load's next index */
@@ -173,7 +174,8 @@ struct sqlite_store {
     struct store_reader figures_pin;
     struct store_reader historian_pin; /* of what is staged alone: it has no connection */
 
-    _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits */
+    _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits; users of merges too */
+    _Atomic int leaving; /* users who are merged into another one, durably, and not forgotten yet */
     _Atomic uint32_t imports[FORGET_COUNTERS]; /* users between the stager and their event in the feed, likewise */
     _Atomic uint64_t damage_logged[64];        /* users and months whose damage was logged, see reader.c */
 

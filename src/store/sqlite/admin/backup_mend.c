@@ -9,6 +9,8 @@
  *   feed     what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
  *            undo what happened since: forget a user once more. So it isn't in the copy, and those for whom something
  *            waited are lost there.
+ *   merge    of one user into another: unanswered when the copy of staging was made, so it isn't in the copy. What the
+ *            copy of history.db has of it is a union, and its forget is noted as any.
  *   seal, sweep, new months
  *            are within history.db, whose copy is of one moment.
  */
@@ -150,7 +152,7 @@ static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed
         return result;
     }
     if ((users_to_migrate->len > 0 && (result = delete_forgotten(db, users_to_migrate, seed, err)) < 0) ||
-        (result = drop_feed(db, err)) < 0 ||
+        (result = drop_feed(db, err)) < 0 || (result = db_exec(db, "DELETE FROM merges", err)) < 0 ||
         (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
         db_rollback(db);
         return result;

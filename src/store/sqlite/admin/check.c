@@ -429,6 +429,17 @@ static void check_pools(struct check *c, struct db *db)
     }
 }
 
+/* A file of an older version has no such table. */
+static void check_merges(struct check *c, struct db *db)
+{
+    int64_t has = 0;
+    struct err err = {0};
+    if (db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'merges'", &has, &err) == 0 &&
+        has > 0) {
+        each_row(c, db, sql_statements[SQL_MERGES_PROBLEMS_FOUND], text_row, NULL);
+    }
+}
+
 /* What a file has beside its slots, once it is made. */
 static int check_staging_tables(struct check *c, struct db *db, struct err *err)
 {
@@ -437,6 +448,7 @@ static int check_staging_tables(struct check *c, struct db *db, struct err *err)
     each_row(c, db, sql_statements[SQL_FEED_PROBLEMS_FOUND], text_row, NULL);
     each_row(c, db, sql_statements[SQL_POSITIONS_PROBLEMS_FOUND], text_row, NULL);
     each_row(c, db, sql_statements[SQL_TOMBSTONES_PROBLEMS_FOUND], text_row, NULL);
+    check_merges(c, db);
     check_pools(c, db);
     return check_views(c, db, err);
 }

@@ -40,6 +40,7 @@ int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void 
         {SQL_REPAIR_FEED_MIRROR, "staging.db: the feed's events are the mirror's, which is lost (%d consumer%s)"},
         {SQL_REPAIR_POSITIONS, "staging.db: %d position%s that can't be read, read again from the source's beginning"},
         {SQL_REPAIR_TOMBSTONES, "staging.db: %d row%s of forgets that can't be read, removed"},
+        {SQL_REPAIR_MERGES, "staging.db: %d row%s of merges that can't be read, removed"},
         {SQL_REPAIR_SOURCES, "staging.db: %d position%s of a source that can't be read, removed"},
     };
     int repairs = 0;

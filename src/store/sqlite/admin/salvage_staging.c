@@ -111,6 +111,14 @@ static int take_positions(struct salvage *s, struct err *err)
     return result;
 }
 
+/* A folder of an older version has no such table. */
+static int take_merges(struct salvage *s, struct err *err)
+{
+    int64_t has = 0;
+    (void)db_int(&s->from, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'merges'", &has, NULL);
+    return has > 0 ? salvage_copy(s, "merges", "id, from_user, into_user, forgets", err) : 0;
+}
+
 /* Without history's word on which were carried out none is carried out at the next start: it would erase what was
  * played since. */
 static int take_forgets(struct salvage *s, struct err *err)
@@ -148,7 +156,7 @@ int salvage_staging(struct salvage *s, struct err *err)
         (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0 ||
         (result = salvage_copy(s, "pools", "name, place, parts, items, version, changed", err)) < 0 ||
         (result = take(s, "pool_parts", "id", "id, items", "?, ?", &lost, err)) < 0 ||
-        (result = take_forgets(s, err)) < 0) {
+        (result = take_merges(s, err)) < 0 || (result = take_forgets(s, err)) < 0) {
         return result;
     }
     return (result = take_feed(s, err)) < 0 ? result : take_positions(s, err);

@@ -72,8 +72,9 @@ struct historian {
     struct db db;
     struct flush_job jobs[STORE_SLOTS_MAX];
     struct flush_job bulk_job;
-    struct store_message *imports, **imports_last;
-    struct store_message *calls; /* flush and tick calls that wait until no slot is busy */
+    struct store_message *imports, **imports_last; /* merges too, in their order */
+    int n_merges;                                  /* among them */
+    struct store_message *calls;                   /* flush and tick calls that wait until no slot is busy */
     struct month_delta deltas[HISTORY_MONTHS_MAX];
     int n_deltas;
     struct stored_month months[HISTORY_MONTHS_MAX]; /* valid while months_known */
@@ -166,7 +167,7 @@ int merge_write_deliveries(struct sqlite_store *s, int64_t key, const struct del
 /* The users row; last_month only rises. */
 int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err);
 
-/* import.c */
+/* import.c. While one user is merged into another, and not forgotten yet (store.leaving), none is done. */
 void import_begin(struct store *base, struct store_import *import);
 void import_pass(struct sqlite_store *s, struct store_message *m);       /* the stager's: on to the historian */
 void import_take(struct sqlite_store *s, struct store_message *m);       /* the historian's: from its queue */
@@ -175,6 +176,15 @@ void import_refuse(struct sqlite_store *s, const struct err *err);       /* all 
 void import_answer(struct sqlite_store *s, struct store_import *import); /* any thread, of one that was passed on */
 /* import_user.c: one user, inside a transaction. Returns a verdict, or an error. */
 int import_user(struct sqlite_store *s, struct slice bytes, struct err *err);
+/* The same as another user than whom it was packed as; forgets of that one drop nothing. ERR_CONFLICT, naming user and
+ * month: it is crowded. */
+int import_user_as(struct sqlite_store *s, struct slice bytes, int64_t key, struct slice user, struct err *err);
+
+/* merge_users.c: the historian's part of MERGE, in a transaction of its own, not durable yet: what is known of `from`,
+ * and what is staged, in the open slots or in these, becomes known of `into`. 0, also where nothing is known; or an
+ * error, with nothing changed. */
+int merge_users(struct sqlite_store *s, struct store_merge *merge);
+int merge_users_staged(struct sqlite_store *s, struct store_merge *merge, struct staged *const *slots, int n_slots);
 
 /* expire.c: 1 did something, 0 nothing is due */
 int sweep_step(struct sqlite_store *s, struct err *err);

@@ -185,6 +185,18 @@ static int import_users(struct sqlite_store *s, struct store_import *import, str
     return history_commit(s, err);
 }
 
+/* An import's or a merge's. */
+static int carry_out(struct sqlite_store *s, struct store_message *m)
+{
+    struct historian *h = &s->historian;
+    if (m->kind == STORE_MERGE) {
+        h->n_merges--;
+        return merge_users(s, (struct store_merge *)m);
+    }
+    struct store_import *import = (struct store_import *)m;
+    return import_users(s, import, &import->call.err);
+}
+
 bool import_step(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
@@ -192,10 +204,11 @@ bool import_step(struct sqlite_store *s)
     struct err err = {0};
     bool done = false;
     uint64_t losses = h->losses;
+    if (atomic_load(&s->leaving) > 0) {
+        return false;
+    }
     for (int i = 0; end != NULL && i < GROUP_MAX; i++, end = end->next) {
-        struct store_import *import = (struct store_import *)end;
-        import_users(s, import, &import->call.err);
-        done = done || import->call.err.code == 0;
+        done = carry_out(s, end) == 0 || done;
     }
     h->imports = end;
     if (done && losses != h->losses) {
@@ -206,6 +219,10 @@ bool import_step(struct sqlite_store *s)
     for (struct store_message *m = first, *next; m != end; m = next) {
         struct store_call *call = (struct store_call *)m;
         next = m->next;
+        if (m->kind == STORE_MERGE) {
+            merge_united(s, (struct store_merge *)m, &err);
+            continue;
+        }
         if (err.code < 0 && call->err.code == 0) {
             call->err = err;
         }
@@ -227,6 +244,11 @@ void import_refuse(struct sqlite_store *s, const struct err *err)
     while (h->imports != NULL) {
         struct store_call *call = (struct store_call *)h->imports;
         h->imports = call->message.next;
+        if (call->message.kind == STORE_MERGE) {
+            h->n_merges--;
+            merge_refuse(s, (struct store_merge *)call, err);
+            continue;
+        }
         call->err = *err;
         import_answer(s, (struct store_import *)call);
     }

@@ -26,7 +26,8 @@ enum { MEMORY_MIN = 16 * 1024 * 1024 };
 
 /* --- what comes --- */
 
-static int read_snapshot(struct import_work *w, struct slice bytes)
+/* As whom: NULL, as whom it was packed; else as that one, whose forgets are no matter. */
+static int read_snapshot(struct import_work *w, struct slice bytes, const struct staged_walk *as)
 {
     struct user_snapshot *p = &w->snapshot;
     int64_t later;
@@ -35,12 +36,16 @@ static int read_snapshot(struct import_work *w, struct slice bytes)
     if (result < 0) {
         return result;
     }
+    if (as != NULL) {
+        p->key = as->key;
+        p->user = as->user;
+    }
     store_now(&w->s->base, &later, &earlier);
     w->user.key = p->key;
     w->user.user = p->user;
     w->first_kept = sweep_first_kept(w->s);
-    return parcel_admit(p, tombstones_user_ms(w->s->tombstones, p->key), later, w->first_kept, &w->s->historian.arena,
-                        &w->newest, w->err);
+    int64_t forgotten = as != NULL ? INT64_MIN : tombstones_user_ms(w->s->tombstones, p->key);
+    return parcel_admit(p, forgotten, later, w->first_kept, &w->s->historian.arena, &w->newest, w->err);
 }
 
 /* --- months --- */
@@ -104,8 +109,12 @@ static int join_month(struct import_work *w, int month, int its, struct imported
     if (result == 0 && staged.n > 0) {
         result = plays_add(&filter, &staged, &limits, &h->arena);
     }
+    if (result == ERR_FULL) {
+        w->crowded = month;
+        return IMPORT_CROWDED;
+    }
     if (result < 0) {
-        return result == ERR_FULL ? IMPORT_CROWDED : import_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     uint64_t after = filter_items(&filter);
     w->newest = month > w->newest ? month : w->newest;
@@ -198,32 +207,35 @@ static int is_over(struct import_work *w)
     return error > live->error_rate;
 }
 
-static int import_snapshot(struct sqlite_store *s, struct slice bytes, struct err *err)
+static int import_snapshot(struct import_work *w, struct slice bytes, const struct staged_walk *as)
 {
-    struct import_work w = {.s = s, .err = err};
-    int result = read_snapshot(&w, bytes);
+    struct sqlite_store *s = w->s;
+    int result = read_snapshot(w, bytes, as);
     if (result < 0) {
         return result;
     }
-    if (w.newest < w.first_kept) {
-        return w.snapshot.migration_state ? IMPORT_DONE : IMPORT_OLD;
+    if (w->newest < w->first_kept) {
+        return w->snapshot.migration_state ? IMPORT_DONE : IMPORT_OLD;
     }
-    if ((result = month_list(s, err)) < 0 || (result = import_plan_exceptions(&w)) < 0 ||
-        (result = plan_months(&w)) != 0) {
+    if ((result = month_list(s, w->err)) < 0 || (result = import_plan_exceptions(w)) < 0 ||
+        (result = plan_months(w)) != 0) {
         return result;
     }
-    result = import_write(&w);
-    result = result < 0 ? result : is_over(&w);
+    result = import_write(w);
+    result = result < 0 ? result : is_over(w);
     return result < 0 ? result : result > 0 ? IMPORT_OVER : IMPORT_DONE;
 }
 
-int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+static int import(struct sqlite_store *s, struct slice bytes, const struct staged_walk *as, int *crowded,
+                  struct err *err)
 {
     struct arena *arena = &s->historian.arena;
+    struct import_work w = {.s = s, .err = err};
     const size_t most = (size_t)config_now(s->cfg)->staging_memory;
     arena_reset(arena);
     arena->limit = most > MEMORY_MIN ? most : MEMORY_MIN;
-    int result = import_snapshot(s, bytes, err);
+    int result = import_snapshot(&w, bytes, as);
+    *crowded = w.crowded;
     if (result < 0 && arena->refused) {
         result = err_set(err, ERR_RANGE,
                          "a user of %zu bytes would take more than %zu MiB to be joined; such users need a larger "
@@ -237,4 +249,20 @@ int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
         malloc_trim(0); /* and the allocator would keep it */
     }
     return result;
+}
+
+int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+{
+    int crowded;
+    return import(s, bytes, NULL, &crowded, err);
+}
+
+int import_user_as(struct sqlite_store *s, struct slice bytes, int64_t key, struct slice user, struct err *err)
+{
+    const struct staged_walk as = {.key = key, .user = user};
+    char name[MONTH_TEXT];
+    int crowded, result = import(s, bytes, &as, &crowded, err);
+    return result != IMPORT_CROWDED ? result
+                                    : err_set(err, ERR_CONFLICT, "user %s: %s would need more than %d parts",
+                                              log_quote(user), month_name(crowded, name), FILTER_PARTS_MAX);
 }

@@ -22,6 +22,7 @@ struct import_work {
     struct exceptions exceptions;
     struct imported_month *months;
     size_t n_months;
+    int crowded; /* IMPORT_CROWDED: the month */
     struct err *err;
 };
 

@@ -209,6 +209,11 @@ static bool take_messages(struct sqlite_store *s)
             h->bulk_job.older = bulk_serving(s->bulk);
             continue;
         }
+        if (m->kind == STORE_MERGE) {
+            h->n_merges++;
+            import_take(s, m);
+            continue;
+        }
         if (m->what == WANTS_IMPORT) {
             import_take(s, m);
             continue;
@@ -272,14 +277,14 @@ static bool work(struct sqlite_store *s, int slot)
 {
     struct historian *h = &s->historian;
     if (!history_may_write(s)) {
-        return false;
+        return h->n_merges > 0 && import_step(s); /* as a forget: plays may wait for it */
     }
     bool imported = import_step(s);
     if (slot >= 0) {
         work_slot(s, slot);
         return true;
     }
-    if (h->bulk_job.index != NULL) {
+    if (h->bulk_job.index != NULL && atomic_load(&s->leaving) == 0) {
         work_bulk(s);
         return true;
     }

@@ -27,6 +27,9 @@ uint64_t feed_forget_ids(struct sqlite_store *s, const struct store_forget *forg
 int feed_before_commit(struct sqlite_store *s, struct err *err);
 void feed_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last_id is durable and answered */
 void feed_failed(struct sqlite_store *s);
+/* At a start, before threads: consumers that are known and not lost take events as if they listened, since they will.
+ */
+void feed_await_absent(struct sqlite_store *s, bool on);
 int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
 void feed_work(struct sqlite_store *s, struct store_message *m);
 void feed_enlist_work(struct sqlite_store *s, struct store_message *m);

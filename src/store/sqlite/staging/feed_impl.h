@@ -50,6 +50,7 @@ struct consumer {
 };
 
 struct feed {
+    bool starting;         /* feed_await_absent() */
     pthread_mutex_t mutex; /* guards consumers but for `now`, and: */
     struct consumer consumers[FEED_CONSUMERS_MAX];
     uint64_t last;    /* of what may be read */

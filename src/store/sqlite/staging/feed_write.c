@@ -13,7 +13,8 @@ static bool take(struct sqlite_store *s, struct consumer *c, uint64_t seq, uint6
 {
     uint64_t gap = c->now.gap != 0 ? c->now.gap : c->now.first != 0 ? 0 : c->gap;
     bool in_reach = gap == 0 || (c->now.gap == 0 && c->events == 0);
-    c->now.limit = c->listens ? c->by.limit(config_now(s->cfg)) : 0;
+    bool will_listen = s->feed->starting && c->kept && c->lost_ms == 0;
+    c->now.limit = c->listens ? c->by.limit(config_now(s->cfg)) : will_listen ? INT64_MAX : 0;
     c->now.takes = in_reach && (int64_t)c->bytes + c->now.bytes + (int64_t)bytes <= (int64_t)c->now.limit;
     if (c->listens && c->now.first == 0 && (!c->kept || (c->now.takes && gap != 0))) {
         c->now.first = seq;
@@ -242,6 +243,11 @@ void feed_begin_anew(struct feed *f)
     f->rowless = 0;
     f->now_ms = 0;
     f->sweeping = 0;
+}
+
+void feed_await_absent(struct sqlite_store *s, bool on)
+{
+    s->feed->starting = on;
 }
 
 void feed_failed(struct sqlite_store *s)

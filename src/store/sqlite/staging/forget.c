@@ -29,17 +29,17 @@ static void answer(struct store_forget *forget)
 }
 
 /* Another user with the same 64-bit key shares its filters: erasing one would show the other's plays again. */
-static int check_shared(struct sqlite_store *s, struct store_forget *forget)
+int stager_check_shared(struct sqlite_store *s, int64_t key, struct slice user, struct err *err)
 {
-    int shared = reader_shared_key(s->stager.reader, forget->key, forget->user, &forget->err);
+    int shared = reader_shared_key(s->stager.reader, key, user, err);
     for (int i = 0; i < STORE_SLOTS_MAX && shared == 0; i++) {
         const struct staged *index = atomic_load(&s->slots[i].index);
-        shared = index != NULL && staged_has_other(index, forget->key, forget->user);
+        shared = index != NULL && staged_has_other(index, key, user);
     }
     if (shared > 0) {
-        return err_set(&forget->err, ERR_SHARED,
+        return err_set(err, ERR_SHARED,
                        "user %s can't be forgotten: another user has the same 64-bit key and shares its filters",
-                       log_quote(forget->user));
+                       log_quote(user));
     }
     return shared;
 }
@@ -246,15 +246,19 @@ static void drop_spared(struct sqlite_store *s, const struct forgets *g)
     }
 }
 
-/* Its ids of the sequence, its rows, its tombstone, its event, the end of its note, what it spares. */
+/* The end of its merge, whose event comes before its own; its ids of the sequence, its rows, its tombstone, its event,
+ * the end of its note, what it spares. */
 static int write_one(struct sqlite_store *s, struct forgotten *f, size_t from, struct err *err)
 {
     struct store_forget *forget = f->forget;
+    int result = forget->merge != NULL ? merge_write_end(s, forget->merge, err) : 0;
     uint64_t fed = feed_forget_ids(s, forget);
     forget->id = forget->before = s->stager.next_id;
     s->stager.next_id += fed > 0 ? fed : 1;
     forget->seq = s->stager.next_id - 1;
-    int result = delete_rows(s, f, from, err);
+    if (result == 0) {
+        result = delete_rows(s, f, from, err);
+    }
     if (result == 0) {
         result = forgets_write(s, forget, err);
     }
@@ -322,6 +326,9 @@ static int forget_rows(struct sqlite_store *s, struct forgets *g, struct err *er
     for (size_t i = 0; i < g->n; i++) {
         forgets_written(s, g->of[i].forget);
         feed_forgot(s, g->of[i].forget);
+        if (g->of[i].forget->merge != NULL) {
+            merge_written(s, g->of[i].forget->merge);
+        }
     }
     feed_committed(s, s->stager.next_id - 1);
     for (size_t i = 0; i < g->n; i++) {
@@ -363,9 +370,9 @@ bool stager_forget_is_under_way(struct sqlite_store *s, int64_t key)
     return atomic_load(counter_of(s, key)) > 0;
 }
 
-void stager_forget_begun(struct sqlite_store *s, const struct store_forget *forget)
+void stager_forget_begun(struct sqlite_store *s, int64_t key)
 {
-    atomic_fetch_add(counter_of(s, forget->key), 1);
+    atomic_fetch_add(counter_of(s, key), 1);
 }
 
 void stager_forget_ended(struct sqlite_store *s, int64_t key)
@@ -376,7 +383,7 @@ void stager_forget_ended(struct sqlite_store *s, int64_t key)
 
 static void refuse(struct sqlite_store *s, struct store_forget *forget)
 {
-    if (forget->spared == NULL) { /* else its caller tells */
+    if (forget->spared == NULL && forget->merge == NULL) { /* else its caller tells */
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
     }
     atomic_fetch_sub(counter_of(s, forget->key), 1);
@@ -424,8 +431,8 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first)
         forget->cut = 0;
         store_now(&s->base, &forget->at_ms, &earlier);
         forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
-        if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || find_all(s, f) < 0 ||
-            (forget->spared != NULL && gather_spared(s, forget) < 0)) {
+        if (stager_check_shared(s, forget->key, forget->user, &forget->err) < 0 || find_answer(s, forget) < 0 ||
+            find_all(s, f) < 0 || (forget->spared != NULL && gather_spared(s, forget) < 0)) {
             s->stager.ids.n = before;
             refuse(s, forget);
         } else if (++g.n == STAGER_FORGETS_MAX || s->stager.ids.n >= GROUP_ROWS) {

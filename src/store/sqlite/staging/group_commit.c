@@ -108,6 +108,9 @@ int stager_undo(struct sqlite_store *s, struct err *err)
     if (result == 0 && st->undo_forgets) {
         result = forgets_undo(s, st->undo_from, err);
     }
+    if (result == 0 && st->undo_merges) {
+        result = merges_undo(s, err);
+    }
     return result < 0 ? result : feed_undo(s, st->undo_from, st->undo_to, err);
 }
 
@@ -259,7 +262,7 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
     if (st->undo_from == 0) {
         st->undo_from = from;
         st->undo_slot = s->open;
-        st->undo_forgets = false;
+        st->undo_forgets = st->undo_merges = false;
     }
     st->undo_to = end;
 }

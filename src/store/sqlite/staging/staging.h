@@ -71,7 +71,11 @@ struct stager {
     int64_t ticked_us;
     uint64_t undo_from, undo_to; /* ids of a commit whose outcome is unknown: deleted with the next one; 0: none */
     int undo_slot;
-    bool undo_forgets;       /* a forget was in that commit */
+    bool undo_forgets;                     /* a forget was in that commit */
+    bool undo_merges;                      /* rows of merges that are under way no more may be in the file */
+    struct store_merge *merges;            /* under way, and in the file */
+    struct store_message *united, *leaves; /* merges that are back from the historian: to be ended; to forget a user */
+    uint64_t merge_id;
     struct garbage *garbage; /* indexes that a reader may still hold */
     struct guard guard;
     struct guard_kept kept_saved; /* as it stands in the file; */
@@ -162,12 +166,30 @@ void blocked_by_reader(struct sqlite_store *s, char *out, size_t size); /* when 
 /* forget.c. A list of forgets, each of which was begun: none of them waits. */
 enum { STAGER_FORGETS_MAX = 64 }; /* of one commit */
 void stager_forgets(struct sqlite_store *s, struct store_message *first);
-void stager_forget_begun(struct sqlite_store *s, const struct store_forget *forget);
+void stager_forget_begun(struct sqlite_store *s, int64_t key);
 /* Whether an earlier forget of the user (or of one who shares a counter with them) was begun and has not ended: its
  * effect must be seen by the next one's answer. */
 bool stager_forget_is_under_way(struct sqlite_store *s, int64_t key);
+/* 0; ERR_SHARED: another user has the same key, as far as is known. */
+int stager_check_shared(struct sqlite_store *s, int64_t key, struct slice user, struct err *err);
 /* The historian has carried it out, or failed to. */
 void stager_forget_ended(struct sqlite_store *s, int64_t key);
+
+/* merge_users.c: MERGE. A list of merges, of each of whose users stager_forget_begun() was called. */
+void stager_merges(struct sqlite_store *s, struct store_message *first);
+void merge_take(struct sqlite_store *s, struct store_merge *merge); /* from the historian: united, or refused */
+void merges_end(struct sqlite_store *s);                            /* all of these */
+/* Whether an event of the batch is of a user who is being merged into another one, and comes behind that. */
+bool merges_hold(const struct sqlite_store *s, const struct store_batch *batch);
+/* Inside the transaction of its forget; and once that is durable. */
+int merge_write_end(struct sqlite_store *s, struct store_merge *merge, struct err *err);
+void merge_written(struct sqlite_store *s, struct store_merge *merge);
+int merges_undo(struct sqlite_store *s, struct err *err); /* in stager_undo() */
+int merges_open(struct sqlite_store *s, struct err *err); /* at start, with the tombstones: carries out what is open */
+/* The historian's: it is done there, and durable unless barrier is an error; or it never will be. */
+void merge_united(struct sqlite_store *s, struct store_merge *merge, const struct err *barrier);
+/* Once the stager has ended: one that it had begun. */
+void merge_refuse(struct sqlite_store *s, struct store_merge *merge, const struct err *err);
 
 /* history/import.c: whether an import of the user (or of one who shares a counter with them) is with the historian, or
  * has come from there, and is not in the feed yet. A forget that spares what is newer waits for it. */

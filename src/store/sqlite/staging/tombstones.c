@@ -219,6 +219,9 @@ int forgets_open(struct sqlite_store *s, struct err *err)
     s->tombstones = tombstones_new();
     int result = s->tombstones == NULL ? err_set(err, ERR_NOMEM, "out of memory") : read_tombstones(s, err);
     GAUGE(s, tombstones, s->tombstones == NULL ? 0 : tombstones_count(s->tombstones));
+    if (result == 0) {
+        result = merges_open(s, err); /* before: some end with a forget */
+    }
     return result < 0 ? result : carry_out_rest(s, err);
 }
 

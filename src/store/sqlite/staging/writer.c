@@ -62,6 +62,14 @@ static void answer_error(struct sqlite_store *s, struct store_message *m, const 
         struct store_forget *forget = (struct store_forget *)m;
         forget->err = *err;
         forget->done(forget);
+    } else if (m->kind == STORE_MERGE) {
+        struct store_merge *merge = (struct store_merge *)m;
+        if (m->what == WANTS_MERGED) {
+            merge_refuse(s, merge, err);
+            return;
+        }
+        merge->err = *err;
+        merge->done(merge);
     } else if (m->what == WANTS_USERS) {
         struct store_import *import = (struct store_import *)m;
         import->call.err = *err;
@@ -123,7 +131,7 @@ static bool work_forgets(struct sqlite_store *s)
             (forget->spared != NULL && stager_import_is_under_way(s, forget->key))) {
             break;
         }
-        stager_forget_begun(s, forget);
+        stager_forget_begun(s, forget->key);
         *last = unhold(st);
         last = &(*last)->next;
     }
@@ -132,7 +140,28 @@ static bool work_forgets(struct sqlite_store *s)
     return first != NULL;
 }
 
-/* Writes what is held, in order, as far as memory and disk allow. Whether the rest waits for an earlier forget. */
+/* The same of merges: of no user of theirs is anything under way that a start would have to order. */
+static bool work_merges(struct sqlite_store *s)
+{
+    struct stager *st = &s->stager;
+    struct store_message *first = NULL, **last = &first;
+    for (int n = 0; n < STAGER_FORGETS_MAX && st->held != NULL && st->held->kind == STORE_MERGE; n++) {
+        struct store_merge *merge = (struct store_merge *)st->held;
+        if (stager_forget_is_under_way(s, merge->from_key) || stager_forget_is_under_way(s, merge->into_key)) {
+            break;
+        }
+        stager_forget_begun(s, merge->from_key);
+        stager_forget_begun(s, merge->into_key);
+        *last = unhold(st);
+        last = &(*last)->next;
+    }
+    *last = NULL;
+    stager_merges(s, first);
+    return first != NULL;
+}
+
+/* Writes what is held, in order, as far as memory and disk allow. Whether the rest waits for an earlier forget
+ * or merge. */
 static bool work_held(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
@@ -143,10 +172,12 @@ static bool work_held(struct sqlite_store *s)
         struct store_message **last = &group;
         uint64_t rows = 0;
         int verdict = 0;
+        bool behind = false;
         while (st->held != NULL && st->held->kind == STORE_BATCH && rows < GROUP_ROWS_MAX) {
             struct store_batch *batch = (struct store_batch *)st->held;
-            verdict = stager_admit(s, batch, rows);
-            if (verdict != 0) {
+            behind = merges_hold(s, batch);
+            verdict = behind ? 0 : stager_admit(s, batch, rows);
+            if (behind || verdict != 0) {
                 break;
             }
             rows += batch->rows;
@@ -161,6 +192,12 @@ static bool work_held(struct sqlite_store *s)
             batch->done(batch);
         } else if (verdict > 0) {
             return false;
+        } else if (behind) {
+            return true;
+        } else if (st->held != NULL && st->held->kind == STORE_MERGE) {
+            if (!work_merges(s)) {
+                return true;
+            }
         } else if (st->held != NULL && st->held->kind == STORE_FORGET) {
             if (((struct store_forget *)st->held)->spared != NULL && st->memory == RING_FULL) {
                 return false;
@@ -224,6 +261,10 @@ static void work_flush_calls(struct sqlite_store *s)
 
 static void take_call(struct sqlite_store *s, struct store_message *m)
 {
+    if (m->what == WANTS_MERGED) {
+        merge_take(s, (struct store_merge *)m);
+        return;
+    }
     if (m->what == WANTS_TICK) {
         tick(s);
         thread_queue_put(&s->historian.queue, m);
@@ -295,12 +336,13 @@ static void take_messages(struct sqlite_store *s)
     struct store_message *next;
     for (struct store_message *m = thread_queue_take(&s->stager.queue); m != NULL; m = next) {
         next = m->next;
-        if (m->kind == STORE_CALL) {
+        if (m->kind == STORE_CALL || m->what == WANTS_MERGED) {
             take_call(s, m);
         } else {
             hold(&s->stager, m);
         }
     }
+    merges_end(s);
 }
 
 /* Whatever is still queued when the store closes was not written. */
