@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "config/archive.h"
 #include "config/kafka.h"
+#include "config/lock.h"
 #include "config/redis_at.h"
 #include "config/registry.h"
 #include "config/replica.h"
@@ -21,7 +22,7 @@
 
 static const char policy_section[] = "policy "; /* and its name */
 
-enum { NAME_TEXT = 96 };
+enum { NAME_TEXT = 128 };
 
 struct load {
     FILE *file;
@@ -449,6 +450,7 @@ int config_validate(struct config *cfg, struct err *err)
     code = code < 0 ? code : config_validate_kafka(cfg, err);
     code = code < 0 ? code : config_validate_registry(cfg, err);
     code = code < 0 ? code : read_redises(cfg, err);
+    code = code < 0 ? code : config_validate_lock(cfg, err);
     code = code < 0 ? code : config_validate_replica(cfg, err);
     code = code < 0 ? code : config_validate_archive(cfg, err);
     code = code < 0 ? code : policies_validate(&cfg->policies, cfg->window, err);

@@ -75,6 +75,7 @@ enum config_kafka_time { KAFKA_TIME_MS, KAFKA_TIME_S, KAFKA_TIME_ISO };
 enum config_ack { ACK_LOCAL, ACK_REPLICA, ACK_REPLICA_STRICT };
 enum config_start { START_AT_ONCE, START_WHEN_HEARD };
 enum config_failover { FAILOVER_NO, FAILOVER_IN_STEP, FAILOVER_LOSSY };
+#define CONFIG_IN_CLUSTER "in-cluster"
 enum config_registry_check { REGISTRY_CHECK_TTL, REGISTRY_CHECK_GRPC };
 
 /* The engines of the store; store/factory.c opens them. */
@@ -184,6 +185,14 @@ struct config {
     char registry_tags[CONFIG_LIST];    /* a list, split by config_next_word() */
     char registry_address[CONFIG_TEXT]; /* "": as listened on */
     int64_t registry_check;             /* enum config_registry_check */
+
+    /* Who keeps the primary's lock, if not Consul; section [lock]. */
+    char lock_etcd[CONFIG_LIST];       /* http[s]://host:port, a list, split by config_next_word(); "": none */
+    char lock_kubernetes[CONFIG_TEXT]; /* CONFIG_IN_CLUSTER, or http[s]://host:port; "": none */
+    char lock_name[CONFIG_TEXT], lock_namespace[CONFIG_TEXT];
+    char lock_user[CONFIG_TEXT], lock_password[CONFIG_TEXT];
+    char lock_password_file[CONFIG_TEXT]; /* config_read_passwords() puts its content into lock_password */
+    char lock_token_file[CONFIG_TEXT], lock_ca[CONFIG_TEXT], lock_cert[CONFIG_TEXT], lock_key[CONFIG_TEXT];
 
     /* The other machine; section [replica], and feed_max. */
     char replica_of[CONFIG_TEXT]; /* [tls://]host:port of the primary; "": none */

@@ -10,12 +10,15 @@ libunseen_a_SOURCES += \
 	src/config/kafka.c \
 	src/config/kafka.h \
 	src/config/live.c \
+	src/config/lock.c \
+	src/config/lock.h \
 	src/config/options.c \
 	src/config/options_archive.inc \
 	src/config/options_edges.inc \
 	src/config/options_front.inc \
 	src/config/options_kafka.inc \
 	src/config/options_legacy.inc \
+	src/config/options_lock.inc \
 	src/config/options_rados.inc \
 	src/config/options_registry.inc \
 	src/config/options_replica.inc \

@@ -402,6 +402,7 @@ const struct config_option config_options[] = {
 #include "config/options_front.inc"
 #include "config/options_kafka.inc"
 #include "config/options_legacy.inc"
+#include "config/options_lock.inc"
 #include "config/options_registry.inc"
 #include "config/options_replica.inc"
 };
@@ -409,7 +410,7 @@ const struct config_option config_options[] = {
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
-const char *const config_sections[] = {"archive", "front", "kafka", "legacy", "registry", "replica", NULL};
+const char *const config_sections[] = {"archive", "front", "kafka", "legacy", "lock", "registry", "replica", NULL};
 
 const char *config_section(const char *option)
 {

@@ -110,6 +110,9 @@ int config_read_passwords(struct config *cfg, struct err *err)
     code = code < 0 ? code
                     : read_password(cfg, "front_password_file", cfg->front_password_file, "front_password",
                                     cfg->front_password[0] != '\0', err);
+    code = code < 0 ? code
+                    : read_password(cfg, "lock_password_file", cfg->lock_password_file, "lock_password",
+                                    cfg->lock_password[0] != '\0', err);
     return code < 0 ? code
                     : read_password(cfg, "registry_token_file", cfg->registry_token_file, "registry_token",
                                     cfg->registry_token[0] != '\0', err);

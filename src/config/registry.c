@@ -7,8 +7,7 @@
 #include "base/log.h"
 #include "base/slice.h"
 
-/* Whether it is http://host:port or https://host:port, with no path, name or password. */
-static bool is_agent(const char *url)
+bool config_is_agent(const char *url)
 {
     const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : strncmp(url, "https://", 8) == 0 ? url + 8 : NULL;
     const char *colon = host != NULL ? strrchr(host, ':') : NULL;
@@ -61,7 +60,7 @@ int config_validate_registry(const struct config *cfg, struct err *err)
                        "registry_consul has a name or a password in it, expected http://host:port or "
                        "https://host:port; a token goes into registry_token");
     }
-    if (!is_agent(cfg->registry_consul)) {
+    if (!config_is_agent(cfg->registry_consul)) {
         return err_set(err, ERR_INVALID, "registry_consul is %s, expected http://host:port or https://host:port",
                        log_quote_str(cfg->registry_consul));
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "config/lock.h"
 
 /* What a node announces, its peers connect to, and clients are sent to. */
 static int validate_address(const struct config *cfg, struct err *err)
@@ -58,10 +59,10 @@ int config_validate_replica(const struct config *cfg, struct err *err)
     if (rc < 0 || (rc = validate_address(cfg, err)) < 0) {
         return rc;
     }
-    if (cfg->replica_failover != FAILOVER_NO && cfg->registry_consul[0] == '\0') {
+    if (cfg->replica_failover != FAILOVER_NO && !config_has_lock(cfg)) {
         return err_set(err, ERR_INVALID,
-                       "replica_failover is %s, but registry_consul is empty: a node promotes itself only by a lock in "
-                       "Consul",
+                       "replica_failover is %s, but registry_consul is empty, and lock_etcd and lock_kubernetes are, "
+                       "too: a node promotes itself only by a lock in one of them",
                        cfg->replica_failover == FAILOVER_LOSSY ? "lossy" : "in-step");
     }
     if (cfg->replica_hedge && cfg->front_at.kind != REDIS_AT_NONE) {

@@ -13,7 +13,7 @@
 #include "config/config.h"
 
 enum { REPLY_MAX = 1024 * 1024, HEAD_MAX = 64 * 1024, SECRET_MAX = 16 * 1024 };
-enum { CONNECT_MS = 2000, STEP_MS = HEARTBEAT_EVERY_MS / 2, URL_TEXT = 2 * CONFIG_TEXT + 512 };
+enum { CONNECT_MS = 2000, STEP_MS = HEARTBEAT_EVERY_MS / 2, URL_TEXT = 3 * CONFIG_TEXT + 512 };
 
 struct agent {
     struct agent_tls tls;
@@ -173,7 +173,9 @@ static int perform(struct agent *a, int64_t ms, struct err *err)
 
 static struct curl_slist *headers_of(const struct agent_request *r)
 {
-    struct curl_slist *list = curl_slist_append(NULL, "Content-Type: application/json");
+    char type[128];
+    snprintf(type, sizeof type, "Content-Type: %s", r->type);
+    struct curl_slist *list = curl_slist_append(NULL, type);
     if (list != NULL && r->secret[0] != '\0') {
         char header[SECRET_MAX + 64];
         snprintf(header, sizeof header, "%s%s", r->header, r->secret);

@@ -21,7 +21,7 @@ struct agent_tls {
 struct agent_request {
     const char *url; /* http[s]://host:port */
     const char *method, *path;
-    const char *body;            /* JSON; NULL: none */
+    const char *type, *body;     /* body: NULL: none; then type counts for nothing */
     const char *header, *secret; /* "X-Token: " and what follows that; "": none is sent */
     int64_t ms;                  /* so long the answer is waited for, at most */
 };

@@ -2,24 +2,32 @@
  * request lasts beyond the moment when they must be held, and no rest does. */
 #include "registry/lease.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/task.h"
+#include "config/lock.h"
 #include "registry/agent.h"
 #include "registry/lock.h"
+#include "registry/lock_place.h"
 
-enum { CALL_MS = 3000, REST_MS = 50 /* the role, and what is to be recorded, are looked at so often */ };
+enum {
+    CALL_MS = 3000,
+    CALL_OF_SEVERAL_MS = 1000, /* two of them may be silent before the lease is over */
+    REST_MS = 50,              /* the role, and what is to be recorded, are looked at so often */
+};
 
 struct lease {
     const struct config *cfg;
     struct lease_hooks hooks;
-    const struct lock_kind *kind;
+    struct lock_place place;
     struct agent *agent;
     struct task task;
 
@@ -65,7 +73,7 @@ static void look(struct lease *l)
 /* A line of the log. */
 static const char *said(struct lease *l, const char *text)
 {
-    lock_cause(l->kind, text, l->line, sizeof l->line);
+    lock_cause(l->place.kind, text, l->line, sizeof l->line);
     return l->line;
 }
 
@@ -77,7 +85,11 @@ static void publish(struct lease *l)
     bool held = lease_may_write(s, now);
     char cause[LEASE_TEXT];
     char why[LEASE_TEXT];
-    lock_cause(l->kind, s->why != NULL ? s->why : held || !l->self.primary ? "" : "no lock in @", why, sizeof why);
+    lock_cause(l->place.kind,
+               s->why != NULL             ? s->why
+               : held || !l->self.primary ? ""
+                                          : "no lock in @",
+               why, sizeof why);
     snprintf(cause, sizeof cause, "%.100s%s%.200s", why, l->trouble[0] != '\0' ? ": " : "", l->trouble);
     if (l->hooks.until != NULL && held) {
         l->hooks.until(l->hooks.arg, s->until_ms);
@@ -117,29 +129,66 @@ static int64_t at_most(const struct lease *l, int64_t ms)
     return l->was_held && left < ms ? (left > 0 ? left : 1) : ms;
 }
 
+/* One request of HTTP to the server of the lock. */
+static int call(struct lease *l, const struct lock_request *made, const char *secret, int64_t ms, long *status,
+                struct err *err)
+{
+    const struct agent_request request = {.url = l->place.urls[l->place.at],
+                                          .method = made->method,
+                                          .path = made->path,
+                                          .type = made->type,
+                                          .body = made->body,
+                                          .header = l->place.kind->header,
+                                          .secret = secret,
+                                          .ms = ms};
+    return agent_call(l->agent, &request, status, &l->reply, err);
+}
+
+static int log_in(struct lease *l, int64_t ms, struct err *err)
+{
+    struct lock_place *p = &l->place;
+    struct lock_request made;
+    long status;
+    int rc = lock_login(p->kind, l->cfg->lock_user, config_now(l->cfg)->lock_password, &made, err);
+    rc = rc < 0 ? rc : call(l, &made, "", ms, &status, err);
+    rc = rc < 0 ? rc : lock_take_login(p->kind, status, buf_slice(&l->reply), p->secret, err);
+    p->logged_in = rc == 0;
+    if (made.body != NULL) {
+        explicit_bzero(made.body, strlen(made.body));
+    }
+    free(made.body);
+    return rc;
+}
+
+/* Both requests, if there are two, end within ms. */
+static void put_question(struct lease *l, int64_t ms, struct lease_answer *answer, struct err *err)
+{
+    struct lock_place *p = &l->place;
+    struct lock_request made = {.body = NULL};
+    int64_t until_us = clock_real_us() + ms * 1000;
+    long status;
+    int rc = lock_place_refresh(p, err);
+    if (rc == 0 && lock_place_needs_login(p)) {
+        rc = log_in(l, ms, err);
+        ms = (until_us - clock_real_us()) / 1000;
+    }
+    rc = rc < 0 ? rc : lock_request(p->kind, &l->state, &l->self, &p->group, &made, err);
+    rc = rc < 0 ? rc : call(l, &made, p->secret, ms > 1 ? ms : 1, &status, err);
+    if (rc == 0) {
+        lock_reply(p->kind, &l->state, status, buf_slice(&l->reply), answer, err);
+    }
+    free(made.body);
+}
+
 static void ask(struct lease *l, int64_t ms, struct lease_answer *answer)
 {
-    struct lease_state *s = &l->state;
-    struct lock_request made;
     struct err err = {0};
-    long status;
     *answer = (struct lease_answer){.said = LEASE_LOST};
-    int rc = lock_request(l->kind, s, &l->self, l->cfg->registry_name, &made, &err);
-    if (rc == 0) {
-        const struct agent_request request = {.url = l->cfg->registry_consul,
-                                              .method = made.method,
-                                              .path = made.path,
-                                              .body = made.body,
-                                              .header = "X-Consul-Token: ",
-                                              .secret = config_now(l->cfg)->registry_token,
-                                              .ms = ms};
-        rc = agent_call(l->agent, &request, &status, &l->reply, &err);
-    }
-    if (rc == 0) {
-        lock_reply(l->kind, s, status, buf_slice(&l->reply), answer, &err);
-    }
+    put_question(l, ms, answer, &err);
     snprintf(l->trouble, sizeof l->trouble, "%s", answer->said == LEASE_LOST ? err.text : "");
-    free(made.body);
+    if (answer->said == LEASE_LOST) {
+        lock_place_failed(&l->place);
+    }
 }
 
 static void promote(struct lease *l, struct lease_answer *answer)
@@ -177,7 +226,8 @@ static void step(struct lease *l)
     if (what == LEASE_PROMOTE) {
         promote(l, &answer);
     } else {
-        ask(l, at_most(l, CALL_MS) + (what == LEASE_READ ? s->wait_ms : 0), &answer);
+        ask(l, at_most(l, l->place.n > 1 ? CALL_OF_SEVERAL_MS : CALL_MS) + (what == LEASE_READ ? s->wait_ms : 0),
+            &answer);
     }
     count(l, answer.said, what == LEASE_PROMOTE);
     lease_answered(s, &l->self, &answer, clock_mono_ms());
@@ -206,10 +256,11 @@ static void leave(struct lease *l)
     l->hooks.hold(l->hooks.arg, "this node stops");
     agent_resume(l->agent);
     if (has_lock) {
-        enum lease_said free = ask_last(l, LEASE_RELEASE, &s->lock, at_most(l, CALL_MS));
+        enum lease_said free =
+            ask_last(l, LEASE_RELEASE, &s->lock, at_most(l, l->place.n > 1 ? CALL_OF_SEVERAL_MS : CALL_MS));
         log_info(said(l, free == LEASE_YES ? "the lock in @ is free" : "the lock in @ ends by itself"), "");
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = l->place.kind->promises.session ? 0 : 1; i < 2; i++) {
         int64_t left = (until_us - clock_real_us()) / 1000;
         if (sessions[i]->id[0] != '\0' && left > 0) {
             ask_last(l, LEASE_END, sessions[i], left);
@@ -229,10 +280,24 @@ static void lease_main(void *arg)
 
 /* --- from outside --- */
 
+/* What holds the lock for this process alone, where there are no sessions. */
+static int name_itself(struct lease *l, struct err *err)
+{
+    uint64_t chance;
+    char own[LEASE_SESSION];
+    if (getrandom(&chance, sizeof chance, 0) != sizeof chance) {
+        return err_set(err, ERR_SYSTEM, "no random number for the lock: %s", strerror(errno));
+    }
+    l->hooks.look(l->hooks.arg, &l->self);
+    snprintf(own, sizeof own, "%016" PRIx64 "-%016" PRIx64, l->self.node, chance);
+    lease_state_begin(&l->state, (enum config_failover)l->cfg->replica_failover, &l->place.kind->promises, own);
+    return 0;
+}
+
 int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct lease **lease, struct err *err)
 {
     *lease = NULL;
-    if (cfg->replica_failover == FAILOVER_NO || cfg->registry_consul[0] == '\0') {
+    if (cfg->replica_failover == FAILOVER_NO || !config_has_lock(cfg)) {
         return 0;
     }
     struct lease *l = calloc(1, sizeof *l);
@@ -245,15 +310,15 @@ int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct 
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->changed, NULL);
     task_init(&l->task, &l->mutex);
-    l->kind = &lock_consul;
-    lease_state_begin(&l->state, (enum config_failover)cfg->replica_failover, &l->kind->promises, "");
-    const struct agent_tls tls = {.ca = cfg->tls_ca, .cert = "", .key = ""};
-    int rc = agent_new(&tls, &l->task.heartbeat, &l->agent, err);
+    int rc = lock_place_init(cfg, &l->place, err);
+    rc = rc < 0 ? rc : name_itself(l, err);
+    rc = rc < 0 ? rc : agent_new(&l->place.tls, &l->task.heartbeat, &l->agent, err);
     if (rc < 0) {
         lease_free(l);
         return rc;
     }
-    lock_cause(l->kind, l->state.why, l->told, sizeof l->told); /* nothing to tell of yet */
+    l->status.by = l->place.kind->id;
+    lock_cause(l->place.kind, l->state.why, l->told, sizeof l->told); /* nothing to tell of yet */
     l->hooks.hold(l->hooks.arg, l->told);
     *lease = l;
     return 0;
@@ -280,6 +345,7 @@ void lease_free(struct lease *l)
 {
     if (l != NULL) {
         agent_free(l->agent);
+        explicit_bzero(l->place.secret, sizeof l->place.secret);
         buf_free(&l->reply);
         task_destroy(&l->task);
         pthread_cond_destroy(&l->changed);

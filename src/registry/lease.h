@@ -37,8 +37,9 @@ struct lease_hooks {
     void *arg;
 };
 
-/* *lease is NULL when replica_failover is no, or there is no registry_consul; the functions below take that.
- * ERR_INVALID: this unseen was built without libcurl; ERR_NOMEM. Consul need not be there. */
+/* *lease is NULL when replica_failover is no, or nobody keeps a lock; the functions below take that. ERR_INVALID: this
+ * unseen was built without libcurl, or the lock is in-cluster and this is no pod; ERR_SYSTEM; ERR_NOMEM. Who keeps the
+ * lock need not be there. */
 int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct lease **lease, struct err *err);
 int lease_start(struct lease *l, struct err *err); /* ERR_SYSTEM: no thread */
 void lease_stop(struct lease *l);
@@ -51,8 +52,9 @@ bool lease_record(void *lease, const uint64_t *nodes, int n);
 
 struct lease_status {
     bool on;
+    const char *by;                           /* who keeps the lock: consul, etcd, kubernetes */
     bool held;                                /* this node may take writes, if it is primary */
-    bool in_step;                             /* as recorded in Consul */
+    bool in_step;                             /* as recorded there */
     uint64_t term;                            /* as recorded there; 0: nothing was read */
     int64_t left_ms;                          /* until writes would end */
     char cause[LEASE_TEXT];                   /* why writes are held or none is promoted; "" */

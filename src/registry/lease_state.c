@@ -100,7 +100,7 @@ static enum lease_ask keep_session(struct lease_state *s, struct lease_session *
         return session->id[0] == '\0' ? make : due ? LEASE_RENEW : LEASE_REST;
     }
     if (due) { /* a name lives on: the write of the key that follows is the renewal */
-        snprintf(session->id, sizeof session->id, "%s", s->own);
+        snprintf(session->id, sizeof session->id, "%s-%u", s->own, s->names);
         session->sent_ms = now_ms;
     }
     return LEASE_REST;
@@ -394,6 +394,10 @@ static void settle(struct lease_state *s)
 
 static void read_key(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
 {
+    if (!s->promises->session && a->index < s->index) {
+        s->names++;
+        snprintf(s->lock.id, sizeof s->lock.id, "%s-%u", s->own, s->names);
+    }
     bool same = a->index == s->index && strcmp(a->session, s->holder) == 0;
     s->seen_ms = same && s->seen_ms != 0 ? s->seen_ms : now_ms;
     s->known = true;
@@ -402,6 +406,7 @@ static void read_key(struct lease_state *s, const struct lease_answer *a, int64_
     s->value = a->value;
     s->read_ms = s->asked_ms;
     snprintf(s->holder, sizeof s->holder, "%s", a->session);
+    snprintf(s->mark, sizeof s->mark, "%s", a->mark);
     settle(s);
 }
 
@@ -414,6 +419,7 @@ static void locked(struct lease_state *s, const struct lease_answer *a, int64_t 
     s->beat_ms = s->asked_ms;
     struct lease_answer now = {.index = a->index, .readable = true, .value = s->wanted};
     snprintf(now.session, sizeof now.session, "%s", s->lock.id);
+    snprintf(now.mark, sizeof now.mark, "%s", a->mark);
     read_key(s, &now, now_ms);
 }
 
@@ -432,6 +438,27 @@ static bool comes_before(const struct lease_state *s, const struct lease_self *s
     return theirs != mine ? theirs > mine : r->refuses != self->refuses ? self->refuses : r->node > self->node;
 }
 
+/* A replica says each LEASE_PUBLISH_MS how far it is, if the server can be reached. */
+static bool is_gone(const struct lease_state *s, const struct lease_heard *h, int64_t now_ms)
+{
+    return !s->promises->expires && now_ms - later(h->seen_ms, s->back_ms) >= LEASE_TTL_MS;
+}
+
+static void hear(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
+{
+    struct lease_heard before[LEASE_RIVALS_MAX];
+    int n = s->n_heard;
+    memcpy(before, s->heard, sizeof before);
+    s->n_heard = a->n;
+    for (int i = 0; i < a->n; i++) {
+        struct lease_heard *h = &s->heard[i];
+        *h = (struct lease_heard){.node = a->rivals[i].node, .index = a->rivals[i].index, .seen_ms = now_ms};
+        for (int k = 0; k < n; k++) {
+            h->seen_ms = before[k].node == h->node && before[k].index == h->index ? before[k].seen_ms : h->seen_ms;
+        }
+    }
+}
+
 /* One that has not published for this vacancy may be further than it has said. */
 static bool comes_first(struct lease_state *s, const struct lease_self *self, const struct lease_answer *a,
                         int64_t now_ms)
@@ -440,7 +467,8 @@ static bool comes_first(struct lease_state *s, const struct lease_self *self, co
         (s->failover == FAILOVER_IN_STEP && s->promises->expires) || now_ms - s->vacant_ms < LEASE_ELECTION_LAST_MS;
     for (int i = 0; i < a->n; i++) {
         const struct lease_rival *r = &a->rivals[i];
-        if (r->node == self->node || (s->failover != FAILOVER_LOSSY && !is_named(&s->value.names, r->node))) {
+        if (r->node == self->node || is_gone(s, &s->heard[i], now_ms) ||
+            (s->failover != FAILOVER_LOSSY && !is_named(&s->value.names, r->node))) {
             continue;
         }
         if (r->vacancy != s->vacancy && patient) {
@@ -500,6 +528,7 @@ static void granted(struct lease_state *s, const struct lease_self *self, const 
         s->published_ms = s->asked_ms;
         break;
     case LEASE_LIST:
+        hear(s, a, now_ms);
         s->won = comes_first(s, self, a, now_ms);
         if (!s->won) {
             s->retry_ms = now_ms + LEASE_RETRY_MS;

@@ -58,6 +58,10 @@
  * the old primary becomes its own heir. An heir that comes back with such a folder, and finds the key as it left it,
  * takes the lock and is the primary. If another has led since, its term is lower.
  *
+ * Where holders are names, indexes that a server gives again, having lost its data or gone back to a copy of them, are
+ * the danger: index and holder may then be as R has seen them, though P has written since. So a process that finds the
+ * key at a lower index than before, or no key any more, takes another name.
+ *
  * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
  * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
  */
@@ -77,12 +81,13 @@ enum {
     LEASE_LOCK_DELAY_MS = 10 * 1000,    /* more than the lease */
     LEASE_PUBLISH_MS = 5 * 1000,        /* a replica says how far it is */
     LEASE_ELECTION_MS = 2 * 1000,       /* a vacancy waits so long for all replicas to say it again */
-    LEASE_ELECTION_LAST_MS = 20 * 1000, /* lossy, or where entries don't expire: and so long for those that don't */
+    LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
     LEASE_RETURN_MS = 5 * 1000,         /* and so long for the primary, when Consul was away */
     LEASE_UNFIT_MS = 10 * 1000,         /* who can't become primary leaves it to others so long */
     LEASE_WATCH_MS = 2 * 1000,
     LEASE_RETRY_MS = 500,
     LEASE_SESSION = 64,
+    LEASE_NAME = 40,
     LEASE_ADDRESS = 320, /* as CONFIG_TEXT */
     LEASE_RIVALS_MAX = 16,
 };
@@ -107,7 +112,8 @@ const char *lease_ask_name(enum lease_ask ask);
 /* What the server of the lock does by itself (lock.h). */
 struct lease_promises {
     bool session; /* it gives sessions, and frees the lock when its holder's ends */
-    bool expires; /* it gives sessions for entries, and drops an entry when its session ends */
+    bool expires; /* it gives sessions for entries, and drops an entry when its session ends; else one that has not
+                   * changed for LEASE_TTL_MS counts as gone */
     int poll_ms;  /* it doesn't wait for the key to change: who waits for that reads so often. 0: it waits */
 };
 
@@ -151,6 +157,13 @@ struct lease_self {
 struct lease_rival {
     uint64_t node, leader, seq, vacancy;
     bool refuses;
+    uint64_t index; /* of its entry, where entries don't expire */
+};
+
+/* Since when an entry was seen as it is. */
+struct lease_heard {
+    uint64_t node, index;
+    int64_t seen_ms;
 };
 
 enum lease_said {
@@ -163,6 +176,7 @@ struct lease_answer {
     enum lease_said said;
     char session[LEASE_SESSION]; /* a new one; READ: who holds the lock, "": nobody */
     uint64_t index;              /* READ, LOCK: of the key; 0: it isn't there */
+    char mark[LEASE_SESSION];    /* READ, LOCK: of this key, and of none that is made after it; "": the kind has none */
     bool readable;               /* READ: value is what the key holds */
     struct lease_value value;
     int n; /* LIST */
@@ -177,11 +191,12 @@ struct lease_session {
 struct lease_state {
     enum config_failover failover;
     const struct lease_promises *promises;
-    char own[LEASE_SESSION]; /* what holds the lock for this process where there are no sessions */
+    char own[LEASE_NAME]; /* what holds the lock for this process where there are no sessions, */
+    unsigned names;       /* with the number of times that the server had lost what it had */
     struct lease_session lock, entry;
     bool known; /* the key was read, and nothing that may have changed it was lost since */
     bool held;  /* the lock was ours then, and writes may be taken under it */
-    char holder[LEASE_SESSION];
+    char holder[LEASE_SESSION], mark[LEASE_SESSION];
     uint64_t index;
     bool readable;
     struct lease_value value; /* of the key */
@@ -201,6 +216,8 @@ struct lease_state {
     int64_t vacant_ms;
     bool won; /* against all that have published for it */
     bool ran; /* for the lock that it has: it took that as a replica, or as one that was fenced before */
+    int n_heard;
+    struct lease_heard heard[LEASE_RIVALS_MAX]; /* as of the last LIST */
 
     bool unfit;       /* its promotion failed: it lets the lock go, and publishes that it has nothing, */
     int64_t unfit_ms; /* since then */

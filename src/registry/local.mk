@@ -9,8 +9,12 @@ libunseen_a_SOURCES += \
 	src/registry/lock.c \
 	src/registry/lock.h \
 	src/registry/lock_consul.c \
+	src/registry/lock_etcd.c \
 	src/registry/lock_json.c \
 	src/registry/lock_json.h \
+	src/registry/lock_kubernetes.c \
+	src/registry/lock_place.c \
+	src/registry/lock_place.h \
 	src/registry/registry.c \
 	src/registry/registry.h
 if WITH_CURL

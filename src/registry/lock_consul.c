@@ -46,10 +46,11 @@ static char *txn_text(const struct lease_state *s, const char *key)
     return text;
 }
 
-static bool request(const struct lease_state *s, const struct lease_self *self, const char *name,
+static bool request(const struct lease_state *s, const struct lease_self *self, const struct lock_group *group,
                     struct lock_request *out)
 {
     char key[LOCK_KEY], title[LOCK_KEY];
+    const char *name = group->name;
     const char *id = s->session != NULL ? s->session->id : "";
     bool has_body = true;
     snprintf(key, sizeof key, "unseen/%s/primary", name);
@@ -123,12 +124,12 @@ static bool take_rivals(const json_t *pairs, struct lease_answer *out)
     json_t *pair;
     json_array_foreach(pairs, i, pair)
     {
-        if (out->n == LEASE_RIVALS_MAX) {
+        json_t *content = lock_content(json_string_value(json_object_get(pair, "Value")));
+        bool fits = lock_take_rivals(out, content);
+        json_decref(content);
+        if (!fits) {
             return false;
         }
-        json_t *content = lock_content(json_string_value(json_object_get(pair, "Value")));
-        lock_take_entry(content, &out->rivals[out->n++]);
-        json_decref(content);
     }
     return true;
 }
@@ -166,6 +167,8 @@ static bool take(const struct lease_state *s, long status, const json_t *reply, 
 
 const struct lock_kind lock_consul = {
     .name = "Consul",
+    .id = "consul",
+    .header = "X-Consul-Token: ",
     .promises = {.session = true, .expires = true},
     .request = request,
     .take = take,

@@ -150,3 +150,20 @@ void lock_take_entry(const json_t *content, struct lease_rival *out)
     out->vacancy = (uint64_t)vacancy;
     out->refuses = json_is_true(json_object_get(content, "refuses"));
 }
+
+bool lock_take_rivals(struct lease_answer *out, const json_t *content)
+{
+    if (out->n == LEASE_RIVALS_MAX) {
+        return false;
+    }
+    lock_take_entry(content, &out->rivals[out->n++]);
+    return true;
+}
+
+bool lock_take_number(const json_t *value, uint64_t *out)
+{
+    const char *text = json_string_value(value);
+    json_int_t n = json_integer_value(value);
+    *out = n > 0 ? (uint64_t)n : 0;
+    return text != NULL ? count_read(text, INT64_MAX, out) : json_is_integer(value) && n >= 0;
+}

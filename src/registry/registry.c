@@ -77,6 +77,7 @@ static int ask(struct registry *r, const char *method, const char *path, const c
     long status;
     const struct agent_request request = {.url = r->cfg->registry_consul,
                                           .method = method,
+                                          .type = "application/json",
                                           .path = path,
                                           .body = body,
                                           .header = "X-Consul-Token: ",

@@ -271,6 +271,7 @@ static void add_registry(struct buf *out, const struct resp_client *s)
         struct lease_status lease;
         lease_look(dedup->lease, &lease);
         if (lease.on) {
+            info_add_text(out, "failover_by", lease.by);
             info_add_text(out, "failover_cause", lease.cause);
             lease_figures_each(dedup->lease, add_stat, out);
         }

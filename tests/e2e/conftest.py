@@ -106,7 +106,7 @@ def advance(servers, ms):
     settle(*servers)
 
 
-SECTIONS = ("archive_", "legacy_", "kafka_", "registry_", "replica_", "front_")
+SECTIONS = ("archive_", "legacy_", "kafka_", "lock_", "registry_", "replica_", "front_")
 
 
 def is_late(error):

@@ -260,7 +260,7 @@ def test_check_config(folder):
     assert said[:6] == [
         '5: item has the cap "1 in 10", expected 1, off, or caps such as 1 in 10min, 3 in 7d',
         "7: [policy feed] is given twice",
-        '8: there is no section "[policy]", only [unseen], [archive], [front], [kafka], [legacy], [registry], [replica] and '
+        '8: there is no section "[policy]", only [unseen], [archive], [front], [kafka], [legacy], [lock], [registry], [replica] and '
         '[policy NAME]',
         "11: plays is given twice in [policy two]",
         "12: slots belongs in [unseen]; here it stands in [policy two], which begins in line 9",

@@ -18,7 +18,7 @@ LIVE = {
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
     "session_ttl": "1min", "session_memory": "4MiB", "rados_memory": "64MiB", "pool_memory": "4MiB", "history_memory": "1MiB", "log_level": "debug", "slowlog_slower_than": "1s", "question_timeout": "1s",
     "hedge_after": "7ms",
-    "legacy_password": "secret", "registry_token": "hidden", "legacy_user": "someone", "legacy_sentinel_user": "watched",
+    "legacy_password": "secret", "registry_token": "hidden", "lock_password": "hidden", "legacy_user": "someone", "legacy_sentinel_user": "watched",
     "legacy_sentinel_password": "seen", "legacy_months": "7", "legacy_users_rate": "9",
     "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
@@ -29,7 +29,7 @@ LIVE = {
     "front_users_rate": "9", "front_max_age": "1min", "kafka_dead_letters_max": "2MiB",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
 }
-FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "front_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
+FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "lock_password_file", "front_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
 RESTART = {
     "rados_conf": "/tmp/ceph.conf", "rados_pool": "other", "rados_user": "client.other", "rados_timeout": "3s",
     "data": "/tmp/elsewhere", "expect_data": "yes", "modules": "/tmp", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
@@ -44,6 +44,9 @@ RESTART = {
     "kafka_properties": "rdkafka.client.id=x",
     "registry_consul": "http://127.0.0.1:1", "registry_datacenter": "dc2", "registry_name": "seen",
     "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",
+    "lock_etcd": "http://127.0.0.1:1", "lock_kubernetes": "in-cluster", "lock_name": "seen", "lock_namespace": "films",
+    "lock_user": "someone", "lock_token_file": "/tmp/token", "lock_ca": "/tmp/ca.pem", "lock_cert": "/tmp/cert.pem",
+    "lock_key": "/tmp/key.pem",
     "replica_of": "127.0.0.1:1", "replica_user": "someone", "replica_password": "secret", "replica_address": "host:1",
     "replica_failover": "in-step", "replica_hedge": "yes",
     "archive_url": "file:///tmp/elsewhere", "archive_endpoint": "http://127.0.0.1:1", "archive_region": "eu-west-1",
@@ -51,7 +54,7 @@ RESTART = {
     "archive_key_file": "/tmp/key", "archive_old_key_file": "none",
     "front_redis": "127.0.0.1:1", "front_sentinel": "127.0.0.1:1/name", "front_database": "7", "front_prefix": "p:",
 }
-SECRET = ("requirepass", "hash_seed", "legacy_password", "legacy_sentinel_password", "registry_token",
+SECRET = ("requirepass", "hash_seed", "legacy_password", "legacy_sentinel_password", "registry_token", "lock_password",
           "replica_password", "front_password", "front_sentinel_password")
 ENDS = ("configuration read again", "configuration not read again")
 
@@ -332,7 +335,7 @@ def test_changes_under_load(make_server):
 
 def default(name):
     section, _, short = name.partition("_")
-    if section not in ("archive", "legacy", "kafka", "registry", "replica", "front"):
+    if section not in ("archive", "legacy", "kafka", "lock", "registry", "replica", "front"):
         section, short = "unseen", name
     text = (REPO / "etc/unseen.conf").read_text()
     return re.search(rf"^#{short} = ?(.*)$", text[text.index(f"\n[{section}]"):], re.M)[1]

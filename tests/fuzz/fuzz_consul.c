@@ -1,12 +1,16 @@
-/* Any bytes as an answer of Consul's agent. The first byte is what was asked, the second what HTTP said of it. What
- * can't be understood says nothing but why; what can be is sound, and whatever it says can be taken and asked on from.
+/* Any bytes as an answer of Consul's agent, of etcd or of Kubernetes. The first byte is what was asked, the second
+ * whom, and what HTTP said of it. What can't be understood says nothing but why; what can be is sound, and whatever it
+ * says can be taken and asked on from.
  */
 #include <string.h>
 
 #include "fuzz.h"
 #include "registry/lock.h"
 
+static const struct lock_kind *const kinds[] = {&lock_consul, &lock_etcd, &lock_kubernetes};
 static const long statuses[] = {200, 404, 409, 500, 0};
+
+static const struct lock_group group = {.name = "plays", .space = "films"};
 
 static void check_id(const char *id)
 {
@@ -17,6 +21,7 @@ static void check_id(const char *id)
 static void check_answer(const struct lease_answer *a)
 {
     check_id(a->session);
+    CHECK(strnlen(a->mark, LEASE_SESSION) < LEASE_SESSION);
     CHECK((int64_t)a->index >= 0);
     CHECK(strnlen(a->value.address, LEASE_ADDRESS) < LEASE_ADDRESS);
     CHECK(!a->readable || (int64_t)a->value.term >= 1);
@@ -35,12 +40,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2) {
         return 0;
     }
-    lease_state_begin(&s, FAILOVER_LOSSY, &lock_consul.promises, "");
+    const struct lock_kind *kind = kinds[(data[1] >> 4) % 3];
+    lease_state_begin(&s, FAILOVER_LOSSY, &kind->promises, "0");
     lease_next(&s, &self, 0);
     s.asked = (enum lease_ask)(LEASE_NEW_SESSION + data[0] % (LEASE_PROMOTE - LEASE_NEW_SESSION));
     s.session = s.asked == LEASE_NEW_ENTRY || s.asked == LEASE_PUBLISH ? &s.entry : &s.lock;
     long status = statuses[data[1] % (sizeof statuses / sizeof *statuses)];
-    lock_reply(&lock_consul, &s, status, slice_of((const char *)data + 2, size - 2), &answer, &err);
+    lock_reply(kind, &s, status, slice_of((const char *)data + 2, size - 2), &answer, &err);
     check_answer(&answer);
     CHECK((answer.said == LEASE_LOST) == (err.code == ERR_INVALID));
     CHECK(err.code == 0 || err.text[0] != '\0');
@@ -48,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum lease_ask next = lease_next(&s, &self, 1);
     if (next != LEASE_REST && next != LEASE_PROMOTE) {
         struct lock_request request;
-        CHECK(lock_request(&lock_consul, &s, &self, "plays", &request, &err) == 0);
+        CHECK(lock_request(kind, &s, &self, &group, &request, &err) == 0);
         CHECK(strnlen(request.path, LOCK_PATH) < LOCK_PATH);
         free(request.body);
     }

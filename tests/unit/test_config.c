@@ -496,8 +496,8 @@ static void test_bad_file(void **state)
         "3: there is no option \"slot\"; did you mean slots?",
         "4: expected name = value",
         "7: window is given twice, first in line 6",
-        ("8: there is no section \"[server]\", only [unseen], [archive], [front], [kafka], [legacy], [registry], "
-         "[replica] and [policy NAME]"),
+        ("8: there is no section \"[server]\", only [unseen], [archive], [front], [kafka], [legacy], [lock], "
+         "[registry], [replica] and [policy NAME]"),
         "9: expected ] at the end of the section's name",
         "10: requirepass can't hold a space before a semicolon: a comment begins there",
         "11: the line holds a NUL byte",

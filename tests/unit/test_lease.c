@@ -1,5 +1,6 @@
-/* Failover by Consul, src/registry/lease_state.h, against a model of Consul: several nodes, and time that the test
- * owns. Requests and answers get lost, or come late, in every place; never do two nodes take writes at once. */
+/* Failover by a lock, src/registry/lease_state.h, against a model of each kind of server: several nodes, and time that
+ * the test owns. Requests and answers get lost, or come late, in every place; never do two nodes take writes at once.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,15 @@
 
 enum { NODES = 3, SESSIONS = 4096, LATE = 8, STEP = 50 };
 
-/* --- Consul, as documented --- */
+/* The kind that is modelled; all tests are run for each. */
+static const struct lock_kind *kind = &lock_consul;
+
+static bool is_consul(void)
+{
+    return kind->promises.session;
+}
+
+/* --- a server, as documented --- */
 
 struct session {
     bool alive, entry;
@@ -35,8 +44,10 @@ struct consul {
     uint64_t key_index;
     struct lease_value value;
     char holder[LEASE_SESSION];
+    unsigned made;      /* keys, so far */
     int64_t free_at_ms; /* the lock delay */
     struct entry entries[NODES];
+    uint64_t entry_index;
     int64_t lives_ms; /* how long a session lives without renewal: the TTL at least */
 };
 
@@ -76,6 +87,13 @@ static void lose_all(struct consul *c)
     c->free_at_ms = 0;
 }
 
+/* A copy of the key that was made before takes its place: revisions are given again. */
+struct copy {
+    uint64_t index, key_index;
+    struct lease_value value;
+    char holder[LEASE_SESSION];
+};
+
 static void consul_time(struct consul *c, int64_t now)
 {
     for (int i = 0; i < c->n; i++) {
@@ -90,7 +108,7 @@ struct request {
     bool sent;
     int64_t until_ms; /* READ: the answer waits so long for the key to change */
     enum lease_ask ask;
-    char session[LEASE_SESSION];
+    char session[LEASE_SESSION], holder[LEASE_SESSION], mark[LEASE_SESSION];
     uint64_t index, vacancy;
     bool over;
     struct lease_value wanted;
@@ -106,6 +124,15 @@ static bool same_text(const struct lease_value *a, const struct lease_value *b)
            memcmp(a->names.nodes, b->names.nodes, (size_t)a->names.n * sizeof *a->names.nodes) == 0;
 }
 
+/* Whether the key is as it was read. */
+static bool is_as_read(const struct consul *c, const struct request *r)
+{
+    char mark[LEASE_SESSION];
+    snprintf(mark, sizeof mark, "%u", c->made);
+    return r->index == c->key_index && (r->index == 0 || kind != &lock_etcd || strcmp(c->holder, r->holder) == 0) &&
+           (r->index == 0 || kind != &lock_kubernetes || strcmp(mark, r->mark) == 0);
+}
+
 static void carry_out(struct consul *c, const struct request *r, int64_t now, struct lease_answer *a)
 {
     struct session *s = session_of(c, r->session);
@@ -113,6 +140,7 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
     switch (r->ask) {
     case LEASE_NEW_SESSION:
     case LEASE_NEW_ENTRY:
+        assert_true(r->ask == LEASE_NEW_ENTRY ? kind->promises.expires : kind->promises.session);
         assert_true(c->n < SESSIONS);
         c->sessions[c->n] = (struct session){true, r->ask == LEASE_NEW_ENTRY, now};
         snprintf(a->session, sizeof a->session, "%d", c->n++);
@@ -128,37 +156,44 @@ static void carry_out(struct consul *c, const struct request *r, int64_t now, st
         a->readable = c->key_index != 0;
         a->value = c->value;
         snprintf(a->session, sizeof a->session, "%s", c->holder);
+        snprintf(a->mark, sizeof a->mark, "%u", c->made);
         return;
     case LEASE_LOCK:
-        if (s == NULL || s->entry || r->index != c->key_index ||
-            (c->holder[0] != '\0' && strcmp(c->holder, r->session) != 0 && !r->over) ||
-            (c->holder[0] == '\0' && now < c->free_at_ms)) {
+        if (!is_as_read(c, r) ||
+            (is_consul() &&
+             (s == NULL || s->entry || (c->holder[0] != '\0' && strcmp(c->holder, r->session) != 0 && !r->over) ||
+              (c->holder[0] == '\0' && now < c->free_at_ms)))) {
             a->said = LEASE_NO;
             return;
         }
         assert_true(r->wanted.term >= c->value.term);                       /* terms never go down, */
         assert_true(r->wanted.heir == 0 || r->wanted.next > c->value.next); /* and each heir has one of its own */
-        /* What changes nothing gets no new index. */
-        if (!same_text(&c->value, &r->wanted) || strcmp(c->holder, r->session) != 0) {
+        /* What changes nothing gets no new index, but from etcd. */
+        if (kind == &lock_etcd || !same_text(&c->value, &r->wanted) || strcmp(c->holder, r->session) != 0) {
             c->key_index = ++c->index;
         }
+        c->made += r->index == 0;
         c->value = r->wanted;
         snprintf(c->holder, sizeof c->holder, "%s", r->session);
+        snprintf(a->mark, sizeof a->mark, "%u", c->made);
         a->index = c->key_index;
         return;
     case LEASE_RELEASE:
-        a->said = s != NULL && strcmp(c->holder, r->session) == 0 ? LEASE_YES : LEASE_NO;
+        a->said = (is_consul() ? s != NULL && strcmp(c->holder, r->session) == 0 : r->index == c->key_index) ? LEASE_YES
+                                                                                                             : LEASE_NO;
         if (a->said == LEASE_YES) {
             c->holder[0] = '\0';
             c->key_index = ++c->index;
         }
         return;
     case LEASE_PUBLISH:
-        a->said = s != NULL ? LEASE_YES : LEASE_NO;
-        if (s != NULL) {
+        a->said = s != NULL || !kind->promises.expires ? LEASE_YES : LEASE_NO;
+        if (a->said == LEASE_YES) {
             struct entry *e = &c->entries[r->self.node - 1];
             snprintf(e->session, sizeof e->session, "%s", r->session);
-            e->rival = (struct lease_rival){r->self.node, r->self.leader, r->self.seq, r->vacancy, r->self.refuses};
+            e->rival =
+                (struct lease_rival){r->self.node, r->self.leader,  r->self.seq,
+                                     r->vacancy,   r->self.refuses, kind->promises.expires ? 0 : ++c->entry_index};
         }
         return;
     case LEASE_LIST:
@@ -182,6 +217,7 @@ struct node {
     struct lease_state state;
     struct lease_self self;
     bool alive, cut; /* cut: it and Consul don't hear each other */
+    bool mute;       /* what it writes to the key never arrives */
     int64_t clock;   /* its monotonic clock began somewhere, */
     int drift;       /* and is so many of a thousand faster */
     int64_t busy_until;
@@ -203,7 +239,8 @@ struct world {
     struct request late[LATE];
     int64_t now;
     unsigned seed;
-    int faults;     /* of 100 requests so many go wrong */
+    int faults; /* of 100 requests so many go wrong */
+    struct copy copy;
     bool counts;    /* an acknowledged write is missed: each replica that the key names has all, and no other */
     uint64_t alone; /* the node that may have acknowledged what no other has; 0: none */
     uint64_t wrote, wrote_term; /* who wrote last */
@@ -215,6 +252,15 @@ static unsigned draw(struct world *w, unsigned n)
     return (w->seed >> 16) % n;
 }
 
+/* A new process. */
+static void begin_state(struct node *n, enum config_failover failover)
+{
+    static unsigned processes;
+    char own[LEASE_NAME];
+    snprintf(own, sizeof own, "%x", ++processes);
+    lease_state_begin(&n->state, failover, &kind->promises, own);
+}
+
 static struct world *world_new(enum config_failover failover, unsigned seed)
 {
     struct world *w = calloc(1, sizeof *w);
@@ -224,7 +270,7 @@ static struct world *world_new(enum config_failover failover, unsigned seed)
     w->consul.lives_ms = LEASE_TTL_MS;
     for (int i = 0; i < NODES; i++) {
         struct node *n = &w->nodes[i];
-        lease_state_begin(&n->state, failover, &lock_consul.promises, "");
+        begin_state(n, failover);
         n->clock = 977 * (i + 1);
         n->alive = true;
         n->self = (struct lease_self){.primary = i == 0,
@@ -273,7 +319,7 @@ static void finish(struct world *w, struct node *n)
 static void end_process(struct node *n)
 {
     n->alive = n->has_answer = n->waiting.sent = false;
-    lease_state_begin(&n->state, n->state.failover, &lock_consul.promises, "");
+    begin_state(n, n->state.failover);
 }
 
 static bool dies_here(const struct node *n, enum lease_ask ask)
@@ -343,8 +389,18 @@ static void begin(struct world *w, struct node *n)
         n->busy_until = w->now + 20;
         return;
     }
+    assert_true(ask != LEASE_READ || s->wait_ms == 0 || kind->promises.poll_ms == 0);
     int64_t until_ms = ask == LEASE_READ && s->wait_ms > 0 ? w->now + s->wait_ms + s->wait_ms / 16 : 0;
-    struct request r = {true, until_ms, ask, "", s->index, s->vacancy, s->over, s->wanted, self};
+    struct request r = {.sent = true,
+                        .until_ms = until_ms,
+                        .ask = ask,
+                        .index = s->index,
+                        .vacancy = s->vacancy,
+                        .over = s->over,
+                        .wanted = s->wanted,
+                        .self = self};
+    snprintf(r.holder, sizeof r.holder, "%s", s->holder);
+    snprintf(r.mark, sizeof r.mark, "%s", s->mark);
     r.self.leader = s->unfit ? 0 : r.self.leader;
     r.self.seq = s->unfit ? 0 : r.self.seq;
     if (s->session != NULL) {
@@ -363,7 +419,7 @@ static void begin(struct world *w, struct node *n)
     n->busy_until = w->now + 5;
     bool wrong = (int)draw(w, 100) < w->faults;
     unsigned how = wrong ? draw(w, 3) : 3;
-    if (n->cut || how == 0) {
+    if (n->cut || how == 0 || (n->mute && ask == LEASE_LOCK)) {
         n->busy_until = w->now + 3000; /* it never arrives */
     } else if (how == 1) {
         w->late[draw(w, LATE)] = r; /* it arrives when nobody waits for it any more */
@@ -449,6 +505,23 @@ static void run(struct world *w, int64_t ms)
             fail_msg("two nodes take writes, %" PRId64 " ms after the start", w->now - 1000 * 1000);
         }
     }
+}
+
+static void copy_key(struct world *w)
+{
+    const struct consul *c = &w->consul;
+    w->copy = (struct copy){.index = c->index, .key_index = c->key_index, .value = c->value};
+    snprintf(w->copy.holder, sizeof w->copy.holder, "%s", c->holder);
+}
+
+static void go_back(struct world *w)
+{
+    struct consul *c = &w->consul;
+    const struct copy *old = &w->copy;
+    c->index = old->index;
+    c->key_index = old->key_index;
+    c->value = old->value;
+    snprintf(c->holder, sizeof c->holder, "%s", old->holder);
 }
 
 static void begins_in_step(struct world *w)
@@ -537,8 +610,9 @@ static void test_a_silent_primary_is_replaced_soon(void **state)
         assert_false(w->nodes[0].self.primary);
         free(w);
     }
-    assert_in_range(least, LEASE_TTL_MS - LEASE_RENEW_MS - 100, LEASE_TTL_MS - LEASE_RENEW_MS + 500);
-    assert_in_range(most, LEASE_TTL_MS - 500, LEASE_TTL_MS + 300);
+    assert_in_range(least, LEASE_TTL_MS - LEASE_RENEW_MS - 100,
+                    LEASE_TTL_MS - LEASE_RENEW_MS + 500 + kind->promises.poll_ms);
+    assert_in_range(most, LEASE_TTL_MS - 500, LEASE_TTL_MS + 300 + kind->promises.poll_ms);
 }
 
 /* Consul gives no new index to a write that changes nothing, and so a renewal changes something. */
@@ -618,7 +692,7 @@ static void test_a_consul_that_loses_all(void **state)
         now->cut = seed % 2;
         w->nodes[0].cut = false;
         if (seed % 4 < 2) {
-            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP, &lock_consul.promises, ""); /* a new process */
+            begin_state(&w->nodes[0], FAILOVER_IN_STEP); /* a new process */
             w->nodes[0].has_answer = w->nodes[0].waiting.sent = false;
         }
         lose_all(&w->consul);
@@ -741,7 +815,7 @@ static void test_who_cant_become_primary_leaves_it_to_others(void **state)
         assert_int_equal(w->nodes[1].promotions, 0);
         if (others == 0) {
             w->nodes[0].alive = true; /* a new process */
-            lease_state_begin(&w->nodes[0].state, FAILOVER_IN_STEP, &lock_consul.promises, "");
+            begin_state(&w->nodes[0], FAILOVER_IN_STEP);
             run(w, 30 * 1000);
             assert_true(writes(w, &w->nodes[0]));
             assert_true(w->consul.value.in_step);
@@ -773,7 +847,7 @@ static void test_one_that_refuses_plays_comes_last(void **state)
             run(w, 3 * LEASE_TTL_MS); /* and what it has published has ended */
         }
         end_process(&w->nodes[0]);
-        run(w, 20 * 1000);
+        run(w, kind->promises.expires ? 20 * 1000 : 35 * 1000); /* what the other has published may be there still */
         bool full_leads =
             alone || other_lags || (further && (lossy || both)) || (both && full->self.node > other->self.node);
         if (!writes(w, full_leads ? full : other)) {
@@ -884,6 +958,9 @@ static void test_a_winner_that_dies(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 4u * 64 * 6; i++) {
+        if (i % 4 == 0 && !is_consul()) {
+            continue; /* there are no sessions */
+        }
         const struct course c = {.place = (enum place)(AT_SESSION + i % 4),
                                  .behind = i >> 2 & 1,
                                  .third = i >> 3 & 1,
@@ -933,7 +1010,8 @@ static void test_an_old_primary_that_is_fenced_on_its_way(void **state)
             old->self.named_seq = 200;
             old->has_answer = false;
         }
-        run(w, 5 * 1000);
+        run(w, full || kind->promises.expires ? 5 * 1000
+                                              : 20 * 1000); /* what the winner has published may be there still */
         assert_int_equal(old->promotions, full ? 0 : 1);
         winner->alive = true;
         run(w, 5 * 1000);
@@ -1018,7 +1096,7 @@ static void test_waits_for_a_replica_that_may_be_further(void **state)
     begins_in_step(w);
     run(w, 8000);
     w->nodes[0].alive = false;
-    run(w, 9000);
+    run(w, is_consul() ? 9000 : 3000);      /* before it can take the lock */
     w->consul.entries[2].rival.vacancy = 1; /* it has published before, and now it can't */
     w->consul.sessions[atoi(w->consul.entries[2].session)].renewed_ms += 60 * 1000;
     w->nodes[2].cut = true;
@@ -1081,7 +1159,7 @@ static void test_never_two(void **state)
             case 1: /* a new process, with nothing in memory */
                 n->alive = true;
                 n->has_answer = n->waiting.sent = false;
-                lease_state_begin(&n->state, n->state.failover, &lock_consul.promises, "");
+                begin_state(n, n->state.failover);
                 break;
             case 2:
                 n->alive = draw(w, 2) == 0;
@@ -1090,7 +1168,7 @@ static void test_never_two(void **state)
                 n->self.in_step = draw(w, 2) == 0;
                 break;
             case 4:
-                if (session_of(&w->consul, w->consul.holder) != NULL) {
+                if (is_consul() && session_of(&w->consul, w->consul.holder) != NULL) {
                     end_session(&w->consul, atoi(w->consul.holder), w->now);
                 }
                 break;
@@ -1110,6 +1188,120 @@ static void test_never_two(void **state)
     assert_true(wrote > 500);
 }
 
+/* Etcd and Kubernetes, without the data that they had, give revisions again, and the holder is who it was: a replica
+ * that has seen both before must not count from then. */
+static void test_a_server_that_gives_indexes_again(void **state)
+{
+    (void)state;
+    for (int back = 0; back < 2; back++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, 19);
+        struct node *old = &w->nodes[0];
+        begins_in_step(w);
+        copy_key(w);
+        uint64_t seen = w->consul.key_index;
+        while (back && w->consul.key_index == seen) {
+            run(w, 5);
+        }
+        seen = w->consul.key_index;
+        run(w, LEASE_RENEW_MS - 500); /* all have seen it */
+        w->nodes[1].cut = w->nodes[2].cut = true;
+        run(w, 2000);
+        if (back) {
+            go_back(w);
+        } else {
+            lose_all(&w->consul);
+        }
+        for (int i = 0; i < 20 * 1000 && w->consul.key_index != seen; i++) {
+            run(w, 5);
+        }
+        assert_int_equal(w->consul.key_index, seen);
+        run(w, 10);
+        assert_true(writes(w, old));
+        for (int i = 1; i < NODES; i++) {
+            w->nodes[i].cut = false;
+            w->nodes[i].busy_until = w->now; /* it asks at once */
+        }
+        old->cut = true;
+        run(w, 30 * 1000); /* in which never two take writes */
+        assert_int_equal(writers(w), 1);
+        free(w);
+    }
+}
+
+/* The write of the key is the renewal: that all else is answered renews nothing. */
+static void test_renewals_that_never_arrive(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 21);
+    w->consul.lives_ms = 60 * 1000;
+    begins_in_step(w);
+    run(w, 5000);
+    w->nodes[0].mute = true;
+    run(w, LEASE_MS + STEP);
+    assert_false(writes(w, &w->nodes[0]));
+    run(w, 10 * 1000);
+    assert_int_equal(writers(w), 1);
+    free(w);
+}
+
+/* A replica's request for the lock comes when the server has lost its data, and its index is given again. */
+static void test_a_late_takeover_of_another_key(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 22);
+    struct node *old = &w->nodes[0], *winner = &w->nodes[1];
+    struct lease_answer nobodys;
+    winner->self.seq = 110;
+    begins_in_step(w);
+    old->cut = true;
+    while (winner->state.asked != LEASE_LOCK) {
+        winner->mute = true;
+        run(w, 5);
+    }
+    struct request late = {.sent = true,
+                           .ask = LEASE_LOCK,
+                           .index = winner->state.index,
+                           .over = winner->state.over,
+                           .wanted = winner->state.wanted,
+                           .self = winner->self};
+    snprintf(late.session, sizeof late.session, "%s", winner->state.lock.id);
+    snprintf(late.holder, sizeof late.holder, "%s", winner->state.holder);
+    snprintf(late.mark, sizeof late.mark, "%s", winner->state.mark);
+    w->nodes[1].cut = w->nodes[2].cut = true;
+    lose_all(&w->consul);
+    old->cut = false;
+    for (int i = 0; i < 20 * 1000 && w->consul.key_index != late.index; i++) {
+        run(w, 5);
+    }
+    assert_int_equal(w->consul.key_index, late.index);
+    carry_out(&w->consul, &late, w->now, &nobodys);
+    assert_int_equal(nobodys.said, LEASE_NO);
+    free(w);
+}
+
+/* Where entries stay, one that no longer changes is that of a replica that is no more. */
+static void test_an_entry_that_stays(void **state)
+{
+    (void)state;
+    for (int published = 0; published < 2; published++) {
+        struct world *w = world_new(FAILOVER_IN_STEP, 20);
+        begins_in_step(w);
+        run(w, 8000);
+        end_process(&w->nodes[0]);
+        const struct lease_rival *other = &w->consul.entries[2].rival;
+        for (int i = 0; i < LEASE_TTL_MS && published && other->vacancy != w->consul.key_index; i += 5) {
+            run(w, 5);
+        }
+        end_process(&w->nodes[2]);
+        assert_int_equal(other->vacancy == w->consul.key_index, published);
+        run(w, LEASE_TTL_MS);
+        assert_int_equal(w->nodes[1].promotions, 0);
+        run(w, LEASE_TTL_MS + 3000);
+        assert_true(writes(w, &w->nodes[1]));
+        free(w);
+    }
+}
+
 /* A record "in step" that was lost arrives after "out of step" was acknowledged: it must change nothing. */
 static void test_a_late_record_changes_nothing(void **state)
 {
@@ -1119,7 +1311,12 @@ static void test_a_late_record_changes_nothing(void **state)
     struct node *n = &w->nodes[0];
     n->self.in_step = true;
     assert_int_equal(lease_next(&n->state, &n->self, clock_of(w, n)), LEASE_LOCK);
-    struct request late = {true, 0, LEASE_LOCK, "", n->state.index, 0, n->state.over, n->state.wanted, n->self};
+    struct request late = {.sent = true,
+                           .ask = LEASE_LOCK,
+                           .index = n->state.index,
+                           .over = n->state.over,
+                           .wanted = n->state.wanted,
+                           .self = n->self};
     snprintf(late.session, sizeof late.session, "%s", n->state.lock.id);
     assert_true(late.wanted.in_step);
     n->answer = (struct lease_answer){.said = LEASE_LOST};
@@ -1138,6 +1335,8 @@ static void test_a_late_record_changes_nothing(void **state)
     free(w);
 }
 
+static const struct lock_group group = {.name = "unseen", .space = "films"};
+
 static void test_wire(void **state)
 {
     (void)state;
@@ -1148,7 +1347,7 @@ static void test_wire(void **state)
     struct err err = {0};
     lease_state_begin(&s, FAILOVER_IN_STEP, &lock_consul.promises, "");
     assert_int_equal(lease_next(&s, &self, 1), LEASE_NEW_SESSION);
-    assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
+    assert_int_equal(lock_request(&lock_consul, &s, &self, &group, &request, &err), 0);
     assert_string_equal(request.path, "/v1/session/create");
     assert_string_equal(request.body,
                         "{\"Name\":\"unseen unseen 00000000000000ab\",\"TTL\":\"10s\",\"LockDelay\":\"10s\","
@@ -1164,7 +1363,7 @@ static void test_wire(void **state)
     lock_reply(&lock_consul, &s, 404, (struct slice){"", 0}, &a, &err);
     lease_answered(&s, &self, &a, 4);
     assert_int_equal(lease_next(&s, &self, 5), LEASE_LOCK);
-    assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
+    assert_int_equal(lock_request(&lock_consul, &s, &self, &group, &request, &err), 0);
     assert_string_equal(request.path, "/v1/txn");
     assert_non_null(strstr(request.body, "\"Verb\":\"cas\""));
     free(request.body);
@@ -1190,7 +1389,7 @@ static void test_wire(void **state)
     self.leader = 0xcd;
     self.seq = 9;
     for (s.unfit = false;; s.unfit = true) {
-        assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
+        assert_int_equal(lock_request(&lock_consul, &s, &self, &group, &request, &err), 0);
         assert_true((strstr(request.body, "\"leader\":\"00000000000000cd\",\"seq\":9,") == NULL) == s.unfit);
         free(request.body);
         if (s.unfit) {
@@ -1232,7 +1431,7 @@ static void test_wire_of_an_heir(void **state)
     s.asked = LEASE_LOCK;
     s.session = &s.lock;
     s.wanted = (struct lease_value){.node = 0xcd, .term = 7, .lease_ms = LEASE_MS, .beat = 9, .heir = 0xab, .next = 9};
-    assert_int_equal(lock_request(&lock_consul, &s, &self, "unseen", &request, &err), 0);
+    assert_int_equal(lock_request(&lock_consul, &s, &self, &group, &request, &err), 0);
     assert_non_null(strstr(request.body, "\"Verb\":\"lock\""));
     free(request.body);
     s.asked = LEASE_READ;
@@ -1274,35 +1473,64 @@ static void test_wire_of_an_heir(void **state)
     }
 }
 
+enum { ALL, SESSIONS_ONLY, NAMES_ONLY, EXPIRING_ONLY, STAYING_ONLY };
+
+static bool is_run(int for_kinds)
+{
+    const struct lease_promises *p = &kind->promises;
+    return for_kinds == ALL || (for_kinds == SESSIONS_ONLY && p->session) || (for_kinds == NAMES_ONLY && !p->session) ||
+           (for_kinds == EXPIRING_ONLY && p->expires) || (for_kinds == STAYING_ONLY && !p->expires);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_writes_without_the_lock),
-        cmocka_unit_test(test_stops_in_time),
-        cmocka_unit_test(test_in_step_the_furthest_goes_on),
-        cmocka_unit_test(test_a_silent_primary_is_replaced_soon),
-        cmocka_unit_test(test_an_idle_primary_is_not_silent),
-        cmocka_unit_test(test_a_renewal_has_a_new_index),
-        cmocka_unit_test(test_an_outage_of_consul_replaces_nobody),
-        cmocka_unit_test(test_a_consul_that_loses_all),
-        cmocka_unit_test(test_another_session_is_another_holder),
-        cmocka_unit_test(test_an_older_primary_is_not_silent),
-        cmocka_unit_test(test_only_those_that_have_all),
-        cmocka_unit_test(test_out_of_step_nobody),
-        cmocka_unit_test(test_lossy_somebody_all_the_same),
-        cmocka_unit_test(test_who_cant_become_primary_leaves_it_to_others),
-        cmocka_unit_test(test_no_term_goes_down),
-        cmocka_unit_test(test_one_that_refuses_plays_comes_last),
-        cmocka_unit_test(test_a_winner_that_dies),
-        cmocka_unit_test(test_led_on_by_a_winner_that_dies),
-        cmocka_unit_test(test_promoted_by_hand_beside_an_heir),
-        cmocka_unit_test(test_an_old_primary_that_is_fenced_on_its_way),
-        cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),
-        cmocka_unit_test(test_a_session_that_ends_early),
-        cmocka_unit_test(test_never_two),
-        cmocka_unit_test(test_a_late_record_changes_nothing),
-        cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_wire_of_an_heir),
+    static const struct {
+        struct CMUnitTest test;
+        int for_kinds;
+    } all[] = {
+        {cmocka_unit_test(test_nobody_writes_without_the_lock), ALL},
+        {cmocka_unit_test(test_stops_in_time), ALL},
+        {cmocka_unit_test(test_in_step_the_furthest_goes_on), ALL},
+        {cmocka_unit_test(test_a_silent_primary_is_replaced_soon), ALL},
+        {cmocka_unit_test(test_an_idle_primary_is_not_silent), ALL},
+        {cmocka_unit_test(test_a_renewal_has_a_new_index), SESSIONS_ONLY},
+        {cmocka_unit_test(test_an_outage_of_consul_replaces_nobody), ALL},
+        {cmocka_unit_test(test_a_consul_that_loses_all), ALL},
+        {cmocka_unit_test(test_another_session_is_another_holder), SESSIONS_ONLY},
+        {cmocka_unit_test(test_an_older_primary_is_not_silent), SESSIONS_ONLY},
+        {cmocka_unit_test(test_only_those_that_have_all), ALL},
+        {cmocka_unit_test(test_out_of_step_nobody), ALL},
+        {cmocka_unit_test(test_lossy_somebody_all_the_same), ALL},
+        {cmocka_unit_test(test_who_cant_become_primary_leaves_it_to_others), ALL},
+        {cmocka_unit_test(test_no_term_goes_down), ALL},
+        {cmocka_unit_test(test_one_that_refuses_plays_comes_last), ALL},
+        {cmocka_unit_test(test_a_winner_that_dies), ALL},
+        {cmocka_unit_test(test_led_on_by_a_winner_that_dies), ALL},
+        {cmocka_unit_test(test_promoted_by_hand_beside_an_heir), ALL},
+        {cmocka_unit_test(test_an_old_primary_that_is_fenced_on_its_way), ALL},
+        {cmocka_unit_test(test_waits_for_a_replica_that_may_be_further), EXPIRING_ONLY},
+        {cmocka_unit_test(test_a_session_that_ends_early), SESSIONS_ONLY},
+        {cmocka_unit_test(test_never_two), ALL},
+        {cmocka_unit_test(test_a_late_record_changes_nothing), ALL},
+        {cmocka_unit_test(test_wire), SESSIONS_ONLY},
+        {cmocka_unit_test(test_wire_of_an_heir), SESSIONS_ONLY},
+        {cmocka_unit_test(test_a_server_that_gives_indexes_again), NAMES_ONLY},
+        {cmocka_unit_test(test_renewals_that_never_arrive), ALL},
+        {cmocka_unit_test(test_a_late_takeover_of_another_key), ALL},
+        {cmocka_unit_test(test_an_entry_that_stays), STAYING_ONLY},
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const struct lock_kind *const kinds[] = {&lock_consul, &lock_etcd, &lock_kubernetes};
+    int failed = 0;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct CMUnitTest tests[sizeof all / sizeof *all];
+        size_t n = 0;
+        kind = kinds[k];
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            if (is_run(all[i].for_kinds)) {
+                tests[n++] = all[i].test;
+            }
+        }
+        failed += _cmocka_run_group_tests(kind->name, tests, n, NULL, NULL);
+    }
+    return failed;
 }

@@ -205,8 +205,13 @@ static int ask_consul(const char *address, struct err *err)
 {
     char url[128];
     const struct agent_tls tls = {.ca = "", .cert = "", .key = ""};
-    const struct agent_request request = {
-        .url = url, .method = "GET", .path = "/v1/kv/x", .header = "", .secret = "", .ms = PATIENCE_MS};
+    const struct agent_request request = {.url = url,
+                                          .method = "GET",
+                                          .type = "application/json",
+                                          .path = "/v1/kv/x",
+                                          .header = "",
+                                          .secret = "",
+                                          .ms = PATIENCE_MS};
     struct heartbeat heartbeat;
     struct agent *agent;
     struct buf reply = {0};

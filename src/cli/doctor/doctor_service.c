@@ -190,7 +190,8 @@ void doctor_secrets(struct doctor *d)
 {
     const struct config *cfg = d->cfg;
     const char *const passwords[] = {cfg->requirepass_file,    cfg->legacy_password_file,  cfg->kafka_password_file,
-                                     cfg->registry_token_file, cfg->replica_password_file, cfg->front_password_file};
+                                     cfg->registry_token_file, cfg->replica_password_file, cfg->front_password_file,
+                                     cfg->lock_password_file};
     find_certificate(d);
     if (d->config_path != NULL && file_has_secret(cfg)) {
         find_readers(d, d->config_path, "a password");
@@ -200,6 +201,8 @@ void doctor_secrets(struct doctor *d)
     }
     find_readers(d, cfg->accounts, "the accounts");
     find_readers(d, cfg->archive_keys_file, "the keys of a bucket");
+    find_readers(d, cfg->lock_token_file, "a token");
+    find_readers(d, cfg->lock_key, "a certificate's key");
     find_readers(d, cfg->tls_key[0] != '\0' ? cfg->tls_key : cfg->tls_cert, "the certificate's key");
 }
 
