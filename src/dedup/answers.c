@@ -16,7 +16,10 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "dedup/asker_impl.h"
+#include "dedup/pools.h"
 #include "store/user/deliveries.h"
+
+struct why;
 
 static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
 {
@@ -43,6 +46,51 @@ static int end_sieve(struct asker *a, const struct store_view *view, struct quer
     }
     q->n_unseen = sieve_end(a->sieve, q->unseen);
     q->error = view_error(view);
+    return 0;
+}
+
+/* Takes those out of unseen which are among n sorted hashes: from its bit `at` on, of more candidates. */
+static size_t take_out(uint8_t *unseen, size_t at, const uint64_t *candidates, size_t more, const uint64_t *hashes,
+                       size_t n)
+{
+    size_t taken = 0;
+    for (size_t i = 0; i < more; i++) {
+        uint8_t *byte = &unseen[(at + i) / 8];
+        const uint8_t bit = (uint8_t)(0x80 >> (at + i) % 8);
+        if ((*byte & bit) != 0 && hash_is_among(hashes, n, candidates[i])) {
+            *byte = (uint8_t)(*byte & ~bit);
+            taken++;
+        }
+    }
+    return taken;
+}
+
+/* Without deliveries, and then with them. */
+static int filter_open(struct asker *a, const struct store_view *hides, const struct why *why, struct query *q,
+                       struct err *err)
+{
+    struct store_view plays = *hides;
+    plays.n_deliveries = 0;
+    int rc = why != NULL ? end_sieve(a, &plays, q) : view_probe_filter(&a->view, &plays, q, err);
+    if (rc < 0 ||
+        view_probe_room((void **)&a->view.exact, &a->view.exact_cap, hides->n_deliveries, sizeof *a->view.exact) < 0) {
+        return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory for what was sent");
+    }
+    memcpy(q->open, q->unseen, (q->n + 7) / 8);
+    q->n_ages = exposure_ages(&q->exposure, hides, q->ages, q->max_ages);
+    uint64_t *hashes = a->view.exact;
+    for (size_t i = 0; i < q->n_ages; i++) {
+        hashes[i] = q->ages[i].hash;
+    }
+    hash_sort(hashes, q->n_ages);
+    if (q->line == NULL) {
+        q->n_unseen -= take_out(q->unseen, 0, q->hashes, q->n, hashes, q->n_ages);
+        return 0;
+    }
+    size_t at = 0;
+    for (size_t k = 0; k < q->line->n_pools; at += q->line->pools[k++]->n) {
+        q->n_unseen -= take_out(q->unseen, at, q->line->pools[k]->hashes, q->line->pools[k]->n, hashes, q->n_ages);
+    }
     return 0;
 }
 
@@ -252,7 +300,9 @@ static int answer(struct asker *a, const struct store_view *all, const struct wh
     q->damaged = view->damaged_months > 0;
     switch (q->kind) {
     case QUERY_FILTER:
-        rc = why != NULL ? end_sieve(a, view, q) : view_probe_filter(&a->view, view, q, err);
+        rc = q->open != NULL ? filter_open(a, view, why, q, err)
+             : why != NULL   ? end_sieve(a, view, q)
+                             : view_probe_filter(&a->view, view, q, err);
         rc = rc == 0 && q->sent != NULL ? tell_sent(all, q, q->sent, err) : rc;
         break;
     case QUERY_WHY:

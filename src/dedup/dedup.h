@@ -165,6 +165,12 @@ struct query {
     bool damaged;     /* something can't be read, and was left out (on_damage = answer) */
     struct buf *sent; /* NULL, or also an answer: struct exposure_sent each, what the policy's caps of groups count */
 
+    /* For RELAX: `open` also has the bits of candidates that deliveries alone hide, and ages says how long ago those
+     * are that hide; room for max_ages, which is enough for delivered_max. */
+    uint8_t *open; /* NULL: nobody wants to know */
+    struct exposed_age *ages;
+    size_t n_ages, max_ages;
+
     /* The same of pools, where asker_ask() is answered at once: n candidates that stand in a line, instead of hashes,
      * and room for a byte more in unseen. They are looked at in order: hide() takes bits from .. from + n - 1 that are
      * not to be answered out of unseen, and returns how many it took; once `enough` are left (0: that is never), the

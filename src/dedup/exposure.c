@@ -356,6 +356,18 @@ int exposure_view(const struct exposure *e, const struct store_view *view, struc
     return rc;
 }
 
+size_t exposure_ages(const struct exposure *e, const struct store_view *hides, struct exposed_age *out, size_t most)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < hides->n_deliveries && n < most; i++) {
+        const struct store_delivery *one = &hides->deliveries[i];
+        if (one->nth == 0) { /* the newest */
+            out[n++] = (struct exposed_age){one->hash, exposure_age(e, delivered_ms(one->stamp))};
+        }
+    }
+    return n;
+}
+
 /* The items in a table by their hash, 1 + the number of each, so that a list is read once. */
 int exposure_tell(const struct exposure *e, const struct store_view *view, struct exposure_memory *m,
                   const uint64_t *hashes, size_t n, struct exposed *out)

@@ -68,6 +68,12 @@ struct exposed {
     int64_t age_ms; /* then it says nothing */
 };
 
+/* A delivery that hides, and how long ago the newest one of its item is. */
+struct exposed_age {
+    uint64_t hash;
+    int64_t age_ms;
+};
+
 /* Memory that is kept from view to view. All zero at first. */
 struct exposure_memory {
     struct exposure_room {
@@ -81,6 +87,9 @@ void exposure_memory_free(struct exposure_memory *m);
  * its next use. 0 or ERR_NOMEM. */
 int exposure_view(const struct exposure *e, const struct store_view *view, struct exposure_memory *m,
                   struct store_view *out);
+
+/* The same of its deliveries, as exposure_view() left them: at most `most`. Returns how many. */
+size_t exposure_ages(const struct exposure *e, const struct store_view *hides, struct exposed_age *out, size_t most);
 
 /* Of n items, whose hashes may repeat. 0 or ERR_NOMEM. */
 int exposure_tell(const struct exposure *e, const struct store_view *view, struct exposure_memory *m,

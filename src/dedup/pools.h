@@ -69,10 +69,10 @@ struct pool_line_walk {
     struct pool_walk in;
 };
 struct slice pool_line_item(const struct pool_line *line, size_t i, struct pool_line_walk *walk);
-/* Its hash, once the item was looked at. */
-static inline uint64_t pool_line_hash(const struct pool_line *line, size_t i, const struct pool_line_walk *walk)
+static inline uint64_t pool_line_hash(const struct pool_line *line, size_t i)
 {
-    return line->pools[walk->pool]->hashes[i - pool_line_begin(line, walk->pool)];
+    const size_t pool = pool_line_at(line, i, 0);
+    return line->pools[pool]->hashes[i - pool_line_begin(line, pool)];
 }
 
 enum pool_change_kind {

@@ -6,13 +6,16 @@
 static void write_indexes(const struct request *rq, struct buf *out)
 {
     size_t list = wire_begin(out, 2);
-    if (buf_reserve(out, rq->n_answer * 3) < 0) {
+    if (buf_reserve(out, (rq->n_answer + rq->n_relaxed) * 3) < 0) {
         return;
     }
     uint8_t *at = (uint8_t *)out->data + out->len;
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
         at = wire_varint(at, i);
+    }
+    for (size_t k = 0; k < rq->n_relaxed; k++) {
+        at = wire_varint(at, rq->relaxed[k].at);
     }
     out->len = (size_t)((char *)at - out->data);
     wire_end(out, list);
@@ -35,7 +38,19 @@ static bool is_binary(const struct message *m)
     for (size_t k = 0; rq->line != NULL && !binary && k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
         binary = !slice_is_utf8(request_item(rq, i, &walk));
     }
+    for (size_t k = 0; rq->line != NULL && !binary && k < rq->n_relaxed; k++) {
+        walk = (struct pool_line_walk){0};
+        binary = !slice_is_utf8(request_item(rq, rq->relaxed[k].at, &walk));
+    }
     return binary;
+}
+
+static uint8_t *put_item(uint8_t *at, uint8_t key, struct slice item)
+{
+    *at++ = key;
+    at = wire_varint(at, item.len);
+    memcpy(at, item.data, item.len);
+    return at + item.len;
 }
 
 /* They take no more than in the request, or in the pools. */
@@ -50,11 +65,11 @@ static void write_items(const struct message *m, struct buf *out)
     struct pool_line_walk walk = {0};
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        const struct slice item = request_item(rq, i, &walk);
-        *at++ = key;
-        at = wire_varint(at, item.len);
-        memcpy(at, item.data, item.len);
-        at += item.len;
+        at = put_item(at, key, request_item(rq, i, &walk));
+    }
+    for (size_t k = 0; k < rq->n_relaxed; k++) {
+        walk = (struct pool_line_walk){0};
+        at = put_item(at, key, request_item(rq, rq->relaxed[k].at, &walk));
     }
     out->len = (size_t)((char *)at - out->data);
 }
@@ -70,12 +85,13 @@ static void write_filter(const struct message *m, struct buf *out)
     const struct request *rq = &m->asked.rq;
     if (rq->form == FORM_BITMAP) {
         wire_put_bytes(out, 1, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
-    } else if (rq->n_answer > 0) {
+    } else if (rq->n_answer + rq->n_relaxed > 0) {
         rq->form == FORM_INDEXES ? write_indexes(rq, out) : write_items(m, out);
     }
     if (rq->line != NULL && rq->form != FORM_ITEMS) { /* positions mean nothing without it */
         write_version(rq, out);
     }
+    wire_put_number(out, 6, rq->n_relaxed);
 }
 
 /* Told after the message's own number, so that a reader knows whose it is. */

@@ -29,7 +29,21 @@ void question_add_answer(struct buf *out, const struct request *asked)
             json_add_id(out, request_item(asked, i, &walk));
         }
     }
+    for (size_t k = 0; k < asked->n_relaxed; k++) {
+        if (asked->n_answer + k > 0) {
+            buf_add(out, ",", 1);
+        }
+        if (asked->form == FORM_INDEXES) {
+            buf_addf(out, "%zu", asked->relaxed[k].at);
+        } else {
+            walk = (struct pool_line_walk){0};
+            json_add_id(out, request_item(asked, asked->relaxed[k].at, &walk));
+        }
+    }
     buf_add(out, "]", 1);
+    if (asked->relax) {
+        buf_addf(out, ",\"relaxed\":%zu", asked->n_relaxed);
+    }
 }
 
 /* Positions in pools mean nothing without the version. */

@@ -174,6 +174,7 @@ static void take_delivered(struct asking *a, const struct redisReply *reply)
         if (redis_text(redis_item(reply, i), &member) && redis_text(redis_item(reply, i + 1), &score) &&
             legacy_time_parse(&a->deliveries, score, &at_ms, why) == LEGACY_TIME_GOOD &&
             (q->exposure == NULL || exposure_hides(q->exposure, &at_ms, 1, &until_ms))) {
+            q->delivered_ms[q->n_delivered] = at_ms;
             q->delivered[q->n_delivered++] = hash_id(a->dedup->seed, member);
         }
     }

@@ -91,7 +91,8 @@ struct read_through_question {
     const struct exposure *exposure;            /* what hides; NULL: everything. Read until done() */
     const uint8_t *asked;                       /* which of the n candidates; most significant bit first */
     uint8_t *seen;                              /* the same, all 0: those that were played there */
-    uint64_t delivered[READ_THROUGH_DELIVERED]; /* hashes */
+    uint64_t delivered[READ_THROUGH_DELIVERED]; /* hashes, */
+    int64_t delivered_ms[READ_THROUGH_DELIVERED];
     size_t n_delivered;
     bool counted; /* its hidden candidates */
 };

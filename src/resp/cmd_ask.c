@@ -19,9 +19,25 @@ static void write_pool_items(struct writer *w, const struct request *rq)
 {
     size_t count = rq->n_answer;
     struct pool_line_walk walk = {0};
-    write_array(w, count);
     for (size_t i = request_next_unseen(rq, 0); count > 0; i = request_next_unseen(rq, i + 1), count--) {
         write_bulk(w, pool_line_item(rq->line, i, &walk));
+    }
+}
+
+/* How many elements the answer has; with RELAX, one more. */
+static size_t elements(const struct request *rq)
+{
+    return rq->n_answer + rq->n_relaxed + rq->relax;
+}
+
+static void write_relaxed_items(struct writer *w, const struct request *rq)
+{
+    for (size_t i = 0; i < rq->n_relaxed; i++) {
+        struct pool_line_walk walk = {0};
+        write_bulk(w, request_item(rq, rq->relaxed[i].at, &walk));
+    }
+    if (rq->relax) {
+        write_int(w, (int64_t)rq->n_relaxed);
     }
 }
 
@@ -29,7 +45,6 @@ static void write_pool_items(struct writer *w, const struct request *rq)
 static void write_items(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     size_t count = rq->n_answer;
-    write_array(w, count);
     if (s->parser.base == NULL || rq->n_groups > 0) {
         for (size_t i = request_next_unseen(rq, 0); count > 0; i = request_next_unseen(rq, i + 1), count--) {
             write_bulk(w, rq->items[i]);
@@ -53,9 +68,16 @@ static void write_items(const struct resp_client *s, struct writer *w, const str
 static void write_indexes(struct writer *w, const struct request *rq)
 {
     size_t count = rq->n_answer;
-    write_array(w, count);
+    const bool in_pools = rq->line != NULL;
+    write_array(w, elements(rq) - (in_pools && rq->relax));
     for (size_t i = request_next_unseen(rq, 0); count > 0; i = request_next_unseen(rq, i + 1), count--) {
         write_int(w, (int64_t)i);
+    }
+    for (size_t i = 0; i < rq->n_relaxed; i++) {
+        write_int(w, (int64_t)rq->relaxed[i].at);
+    }
+    if (rq->relax) { /* of pools it stands behind the version and the list */
+        write_int(w, (int64_t)rq->n_relaxed);
     }
 }
 
@@ -64,7 +86,7 @@ static void write_version(struct writer *w, const struct request *rq)
 {
     char text[POOL_VERSION_TEXT];
     if (rq->line != NULL) {
-        write_array(w, 2);
+        write_array(w, 2 + rq->relax);
         write_str(w, pool_version_text(rq->pool_version, text));
     }
 }
@@ -81,11 +103,13 @@ void write_question(const struct resp_client *s, struct writer *w, const struct 
         write_bulk(w, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
         break;
     default:
+        write_array(w, elements(rq));
         if (rq->line != NULL) {
             write_pool_items(w, rq);
         } else {
             write_items(s, w, rq);
         }
+        write_relaxed_items(w, rq);
         break;
     }
 }

@@ -204,12 +204,18 @@ static size_t places_size(const struct request *rq)
                                           : 0;
 }
 
+size_t question_ages_max(const struct service_loop *l)
+{
+    return (size_t)config_now(l->dedup->cfg)->delivered_max + READ_THROUGH_DELIVERED;
+}
+
 /* With what it delivers, which is recorded without asking again. */
 static size_t question_size(const struct service_loop *l, const struct request *rq, bool wants)
 {
-    size_t bitmaps = l->tier != NULL ? 5 : 3;
+    size_t bitmaps = (l->tier != NULL ? 5U : 3U) + rq->relax;
     size_t places = places_size(rq);
     return sizeof(struct question) + ASKER_LOAD_BYTES + places +
+           (rq->relax ? question_ages_max(l) * sizeof(struct exposed_age) : 0) +
            (copied_hashes(rq) + rq->n_exclude + copied_groups(rq)) * sizeof(uint64_t) +
            named_items(rq, wants) * sizeof(struct slice) + bitmaps * bitmap_size(rq->n) + rq->user.len +
            (rq->deliver ? deliver_size(rq) : 0);
@@ -238,7 +244,7 @@ static const uint64_t *hashes_of(const struct service_loop *l, const struct requ
 struct exposure question_exposure(const struct service_loop *l, const struct request *rq)
 {
     struct exposure e = {0};
-    if (!policy_is_plain(rq->policy) || rq->kind == REQUEST_EXPOSURE) {
+    if (!policy_is_plain(rq->policy) || rq->kind == REQUEST_EXPOSURE || rq->relax) {
         dedup_exposure(l->dedup, rq->policy, &e);
     }
     return e;
@@ -254,12 +260,14 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     }
     size_t bits = bitmap_size(rq->n);
     struct place *places = (struct place *)(q + 1);
-    struct slice *items = (struct slice *)(void *)((char *)places + places_size(rq));
+    struct exposed_age *ages = (struct exposed_age *)(void *)((char *)places + places_size(rq));
+    const size_t max_ages = rq->relax ? question_ages_max(l) : 0;
+    struct slice *items = (struct slice *)(ages + max_ages);
     uint64_t *hashes = (uint64_t *)(items + named_items(rq, wants));
     uint64_t *excluded = hashes + copied_hashes(rq);
     uint64_t *grouped = excluded + rq->n_exclude;
     uint8_t *unseen = (uint8_t *)(grouped + copied_groups(rq));
-    uint8_t *user = unseen + (l->tier != NULL ? 5 : 3) * bits;
+    uint8_t *user = unseen + ((l->tier != NULL ? 5U : 3U) + rq->relax) * bits;
     q->late.go_on = go_on;
     q->late.free = free_question;
     q->late.take_back = take_back;
@@ -275,6 +283,9 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .first_month = rq->first_month,
                               .exposure = question_exposure(l, rq),
                               .unseen = unseen,
+                              .open = rq->relax ? user - bits : NULL,
+                              .ages = ages,
+                              .max_ages = max_ages,
                               .places = places + 1,
                               .history = &q->history,
                               .exposed = (struct exposed *)places,
@@ -328,12 +339,29 @@ static bool ask_through(struct service_loop *l, struct question *q, const struct
 
 /* --- the end --- */
 
+/* What was played there is not open; what was sent is, and has an age. */
+static void unite_open(struct question *q)
+{
+    struct query *a = &q->query;
+    const struct read_through_question *there = &q->read_through;
+    for (size_t i = 0; i < bitmap_size(a->n); i++) {
+        a->open[i] = (uint8_t)(a->open[i] & ~q->seen[i]);
+    }
+    for (size_t i = 0; i < there->n_delivered && a->n_ages < a->max_ages; i++) {
+        a->ages[a->n_ages++] =
+            (struct exposed_age){there->delivered[i], exposure_age(&a->exposure, there->delivered_ms[i])};
+    }
+}
+
 /* Takes out what the old Redis has. */
 static void unite(struct service_loop *l, struct question *q)
 {
     struct query *a = &q->query;
     if (!q->was_through || q->code < 0) {
         return;
+    }
+    if (a->open != NULL) {
+        unite_open(q);
     }
     if (a->kind == QUERY_FILTER) {
         a->n_unseen -= read_through_hide(l->read_through, &q->read_through, a->hashes, a->unseen);
@@ -414,6 +442,22 @@ static int hide_groups(struct service_loop *l, const struct request *rq, struct 
     return rc < 0 ? err_set(err, rc, "out of memory for groups") : 0;
 }
 
+/* Behind n items that were chosen: each once, whatever else is about to send it. */
+static size_t take_relaxed(struct service_loop *l, struct request *rq, const struct query *a, struct slice *items,
+                           uint64_t *groups, uint64_t *chosen, size_t n)
+{
+    size_t all = n;
+    question_relax(l, rq, a, chosen, &all);
+    for (size_t i = 0; i < rq->n_relaxed; i++) {
+        struct pool_line_walk walk = {0};
+        const size_t at = rq->relaxed[i].at;
+        items[n + i] = request_item(rq, at, &walk);
+        groups[n + i] = rq->grouped != NULL ? rq->grouped[at] : 0;
+        sending_take(rq->sending, chosen[n + i], groups[n + i], NULL);
+    }
+    return all;
+}
+
 /* Takes the first of what is unseen, and records it as delivered. Its memory was asked for before the question was.
  * What another answer of this moment has taken is hidden, unless the policy never minds what was sent. */
 static enum request_state deliver(struct service_loop *l, struct conn *c, struct request *rq, const struct query *a)
@@ -424,8 +468,9 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
     if (request_may_write(l->dedup, rq, &err) < 0) { /* no more, since it was asked */
         return request_fail(l, rq, &err);
     }
-    if (sending_answer(rq->sending, rq->n_answer) < 0) {
-        err_set(&err, ERR_NOMEM, "out of memory for %zu items", rq->n_answer);
+    const size_t most = rq->relax ? (size_t)rq->limit : rq->n_answer;
+    if (sending_answer(rq->sending, most) < 0) {
+        err_set(&err, ERR_NOMEM, "out of memory for %zu items", most);
         return request_fail(l, rq, &err);
     }
     struct pool_line_walk walk = {0};
@@ -436,7 +481,7 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
     size_t n = 0;
     for (size_t i = request_next_unseen(rq, 0); n < rq->n_answer && i < rq->n && !failed;
          i = request_next_unseen(rq, i + 1)) {
-        uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, i, &walk) : a->hashes[i];
+        uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, i) : a->hashes[i];
         const uint64_t group = rq->grouped != NULL ? rq->grouped[i] : 0;
         const enum sending_taken taken = sending_take(rq->sending, hash, group, by_group ? &rule : NULL);
         failed = taken == SENDING_FAILS;
@@ -449,6 +494,10 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
             rq->n_unseen--;
         }
     }
+    rq->n_answer = n;
+    if (rq->relax && !failed) {
+        n = take_relaxed(l, rq, a, items, groups, chosen, n);
+    }
     rq->sent = sending_record(rq->sending);
     rq->sending = NULL;
     if (failed) {
@@ -456,7 +505,6 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
         err_set(&err, ERR_NOMEM, "out of memory for groups");
         return request_fail(l, rq, &err);
     }
-    rq->n_answer = n;
     if (n == 0) {
         return REQUEST_ANSWERED;
     }
@@ -475,6 +523,15 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
         sent_recorded(rq->sent, false);
     }
     return state;
+}
+
+/* As what is unseen; but what is being sent stays open. */
+static void hide_open(struct service_loop *l, struct request *rq, struct query *a)
+{
+    struct sending *sending = rq->sending;
+    rq->sending = NULL;
+    request_hide(l, rq, a->hashes, rq->session.data != NULL, 0, rq->n, a->open);
+    rq->sending = sending;
 }
 
 bool question_is_through(const struct request *late)
@@ -523,13 +580,26 @@ enum request_state question_finish(struct service_loop *l, struct conn *c, struc
     rq->error = a->error;
     rq->n_unseen = rq->n_answer = a->n_unseen;
     if (rq->is_part) {
+        rq->open = a->open;
+        rq->ages = a->ages;
+        rq->n_ages = a->n_ages;
+        rq->groups_sent = request_caps_groups(rq) ? a->sent : NULL;
         return REQUEST_ANSWERED;
     }
     if (rq->has_limit && (uint64_t)rq->limit < rq->n_unseen) {
         rq->n_answer = (size_t)rq->limit;
     }
     count(l, rq, a);
-    return rq->deliver && rq->n_answer > 0 ? deliver(l, c, rq, a) : REQUEST_ANSWERED;
+    if (rq->relax) {
+        hide_open(l, rq, a);
+    }
+    if (rq->deliver && (rq->n_answer > 0 || rq->relax)) {
+        return deliver(l, c, rq, a);
+    }
+    if (rq->relax) {
+        question_relax(l, rq, a, NULL, NULL);
+    }
+    return REQUEST_ANSWERED;
 }
 
 static enum request_state go_on(struct service_loop *l, struct late *late)
@@ -666,6 +736,9 @@ enum request_state question_ask(struct service_loop *l, struct conn *c, struct r
                         .first_month = rq->first_month,
                         .exposure = question_exposure(l, rq),
                         .unseen = l->bits,
+                        .open = rq->relax ? l->open : NULL,
+                        .ages = l->ages,
+                        .max_ages = AGES_MAX,
                         .places = l->places + 1,
                         .history = &l->history,
                         .exposed = l->exposed,
@@ -720,7 +793,7 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
             return request_fail(l, rq, &err);
         }
     }
-    const bool also = !policy_is_plain(rq->policy) && rq->policy->n_also > 0;
+    const bool also = rq->relax || (!policy_is_plain(rq->policy) && rq->policy->n_also > 0);
     enum request_state state = also ? request_ask_also(l, c, rq) : question_ask(l, c, rq);
     sending_end(rq->sending); /* unless it is late, or what was taken is recorded */
     rq->sending = NULL;

@@ -1,6 +1,6 @@
-/* A question whose policy looks at other users, too (config/policy.h, `also`): one part after the other, each a
- * question of its own about one of them, by the same candidates and the same policy. Seen is what one of them says.
- * What goes by the question as a whole, such as its session and its limit, is done in the end.
+/* A question whose policy looks at other users, too (config/policy.h, `also`), or one with RELAX: one part after the
+ * other, each a question of its own about one of the users, by the same candidates and the same policy. Seen is what
+ * one of them says. What goes by the question as a whole, such as its session and its limit, is done in the end.
  *
  * A part that is late makes the whole late: whoever asked is told whenever a part has arrived, and goes on with it, so
  * that the request's bytes are there. The whole has the deadline, and the memory of one part. */
@@ -12,14 +12,19 @@
 #include "service/question.h"
 #include "service/sending.h"
 
+enum { SENT_MAX = 1000 /* items of pools that others are about to send, and that may be relaxed */ };
+
 struct also {
     struct late late;
     size_t next;          /* whom to ask about: 0: the user, then those of the policy, in order */
     struct request *part; /* not NULL: it is late, or has arrived */
     struct query sum;     /* of those before */
-    struct buf sent;      /* of the user: what the caps of groups count */
+    struct buf sent;      /* of the user: what the caps of groups count; */
+    struct buf others;    /* with RELAX, the same of the others */
     struct also_answer answer;
     int64_t deadline_us;
+    struct relaxed *relaxed; /* room for max_relaxed */
+    size_t max_relaxed;
     char users[POLICY_ALSO][ID_MAX];
     struct pool_line line; /* of pools, which are held */
 };
@@ -33,6 +38,7 @@ static void free_also(struct late *late)
     }
     sending_end(late->rq.sending);
     buf_free(&a->sent);
+    buf_free(&a->others);
     free(a);
 }
 
@@ -77,6 +83,7 @@ static struct request part_of(struct also *a, const struct request *rq)
                             .hashed = rq->hashed,
                             .first_month = rq->first_month,
                             .is_part = true,
+                            .relax = rq->relax,
                             .done = on_part,
                             .owner = a};
 }
@@ -104,7 +111,22 @@ static void add_places(struct also *a, const struct request *part)
     }
 }
 
-static void add_bits(struct also *a, const struct request *part)
+/* Open is what no user's plays hide; an age counts for all. */
+static void add_open(struct also *a, const struct request *part)
+{
+    struct query *sum = &a->sum;
+    for (size_t i = 0; i < bitmap_size(part->n); i++) {
+        sum->open[i] = a->next == 0 ? part->open[i] : (uint8_t)(sum->open[i] & part->open[i]);
+    }
+    for (size_t i = 0; i < part->n_ages && sum->n_ages < sum->max_ages; i++) {
+        sum->ages[sum->n_ages++] = part->ages[i];
+    }
+    if (a->next > 0 && part->groups_sent != NULL) { /* without them their groups count as being sent */
+        buf_add(&a->others, part->groups_sent->data, part->groups_sent->len);
+    }
+}
+
+static void add_bits(struct also *a, const struct request *rq, const struct request *part)
 {
     struct query *sum = &a->sum;
     if (a->next == 0) {
@@ -114,6 +136,9 @@ static void add_bits(struct also *a, const struct request *part)
         const size_t before = sum->n_unseen;
         sum->n_unseen = tier_unite(sum->unseen, part->unseen, part->n);
         a->answer.hidden[a->next - 1] = before - sum->n_unseen;
+    }
+    if (rq->relax) {
+        add_open(a, part);
     }
     a->answer.error = part->error > a->answer.error ? part->error : a->answer.error;
     sum->error = sum->error + part->error < 1 ? sum->error + part->error : 1;
@@ -129,6 +154,143 @@ static enum request_state fail(struct service_loop *l, struct also *a, struct re
         err_prefix(&err, "%s", which);
     }
     return request_fail(l, rq, &err);
+}
+
+/* --- what is relaxed --- */
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct exposed_age *x = a, *y = b;
+    return x->hash != y->hash ? (x->hash < y->hash ? -1 : 1) : (x->age_ms > y->age_ms) - (x->age_ms < y->age_ms);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct relaxed *x = a, *y = b;
+    return x->age_ms != y->age_ms ? (x->age_ms > y->age_ms ? -1 : 1) : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Of the newest delivery. -1: there is none. ages: sorted by hash. */
+static int64_t age_of(const struct exposed_age *ages, size_t n, uint64_t hash)
+{
+    size_t from = 0, to = n;
+    while (from < to) {
+        const size_t middle = from + (to - from) / 2;
+        if (ages[middle].hash < hash) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from < n && ages[from].hash == hash ? ages[from].age_ms : -1;
+}
+
+static int by_group(const void *a, const void *b)
+{
+    const struct exposure_sent *x = a, *y = b;
+    return x->group != y->group ? (x->group < y->group ? -1 : 1) : (x->age_ms > y->age_ms) - (x->age_ms < y->age_ms);
+}
+
+static struct exposure_sent *entries_of(const struct buf *sent, size_t *n)
+{
+    *n = sent->len / sizeof(struct exposure_sent);
+    return (struct exposure_sent *)(void *)sent->data;
+}
+
+static void sort_groups(struct buf *sent)
+{
+    size_t n;
+    struct exposure_sent *list = entries_of(sent, &n);
+    if (n > 0) {
+        qsort(list, n, sizeof *list, by_group);
+    }
+}
+
+/* Of the group's newest delivery, as sorted. -1: there is none. */
+static int64_t age_of_group(const struct buf *sent, uint64_t group)
+{
+    size_t from = 0, n;
+    const struct exposure_sent *list = entries_of(sent, &n);
+    for (size_t to = n; from < to;) {
+        const size_t middle = from + (to - from) / 2;
+        if (list[middle].group < group) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from < n && list[from].group == group ? list[from].age_ms : -1;
+}
+
+/* In the order in which they are answered: an item's own age counts, and where its group alone hides it, that of the
+ * group. Returns how many there are. */
+static size_t line_up(struct also *a, const struct request *rq, const struct query *q)
+{
+    size_t n = 0;
+    sort_groups(&a->sent);
+    sort_groups(&a->others);
+    qsort(q->ages, q->n_ages, sizeof *q->ages, by_hash);
+    for (size_t i = 0; i < rq->n && n < a->max_relaxed; i++) {
+        if ((q->open[i / 8] & ~q->unseen[i / 8] & 0x80 >> i % 8) == 0) {
+            continue;
+        }
+        const uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, i) : q->hashes[i];
+        int64_t age_ms = sending_holds(rq->sending, hash) ? -1 : age_of(q->ages, q->n_ages, hash);
+        if (age_ms < 0 && rq->grouped != NULL && !sending_holds(rq->sending, hash)) {
+            const int64_t own = age_of_group(&a->sent, rq->grouped[i]),
+                          other = age_of_group(&a->others, rq->grouped[i]);
+            age_ms = own < 0 || (other >= 0 && other < own) ? other : own;
+        }
+        a->relaxed[n++] = (struct relaxed){age_ms, i};
+    }
+    qsort(a->relaxed, n, sizeof *a->relaxed, by_age);
+    return n;
+}
+
+static bool is_chosen(const uint64_t *chosen, size_t n, uint64_t hash)
+{
+    size_t i = 0;
+    while (i < n && chosen[i] != hash) {
+        i++;
+    }
+    return i < n;
+}
+
+/* What the answer holds already, of each group. */
+static int count_answered(struct service_loop *l, const struct request *rq, const struct query *q)
+{
+    int rc = exposure_groups_begin(&l->groups, NULL, 0);
+    size_t i = request_next_unseen(rq, 0);
+    for (size_t k = 0; k < rq->n_answer && rc == 0; k++, i = request_next_unseen(rq, i + 1)) {
+        rc = exposure_groups_take(&l->groups, rq->grouped[i], q->hashes[i]);
+    }
+    return rc;
+}
+
+void question_relax(struct service_loop *l, struct request *rq, const struct query *q, uint64_t *chosen,
+                    size_t *n_chosen)
+{
+    struct also *a = (struct also *)rq->late;
+    const size_t missing = (size_t)rq->limit - rq->n_answer;
+    const bool by_group = request_caps_groups(rq);
+    const size_t n = missing > 0 && (!by_group || count_answered(l, rq, q) == 0) ? line_up(a, rq, q) : 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < n && kept < missing; i++) {
+        const size_t at = a->relaxed[i].at;
+        const uint64_t hash = rq->line != NULL ? pool_line_hash(rq->line, at) : q->hashes[at];
+        int64_t until_ms;
+        if ((chosen != NULL && is_chosen(chosen, *n_chosen, hash)) ||
+            (by_group && (exposure_groups_hide(&l->groups, &q->exposure, rq->grouped[at], &until_ms) ||
+                          exposure_groups_take(&l->groups, rq->grouped[at], hash) < 0))) {
+            continue;
+        }
+        if (chosen != NULL) {
+            chosen[(*n_chosen)++] = hash;
+        }
+        a->relaxed[kept++] = a->relaxed[i];
+    }
+    rq->relaxed = a->relaxed;
+    rq->n_relaxed = kept;
 }
 
 /* --- all of them --- */
@@ -157,7 +319,7 @@ static enum request_state run(struct service_loop *l, struct also *a, struct req
         if (rq->kind == REQUEST_WHY) {
             add_places(a, part);
         } else {
-            add_bits(a, part);
+            add_bits(a, rq, part);
         }
         service_end(a->part);
         a->part = NULL;
@@ -181,17 +343,26 @@ enum request_state request_ask_also(struct service_loop *l, struct conn *c, stru
 {
     const size_t n_hashes = rq->line == NULL ? rq->n : 0, n_groups = rq->grouped != NULL ? n_hashes : 0;
     const size_t n_places = rq->kind == REQUEST_WHY ? 1 + PLACES_MAX + POLICY_ALSO : 0;
+    const size_t n_users = 1 + rq->policy->n_also;
+    const size_t n_ages = rq->relax ? n_users * question_ages_max(l) : 0, most = n_ages + SENT_MAX;
+    const size_t n_relaxed = !rq->relax ? 0 : rq->line == NULL || rq->n < most ? rq->n : most;
     enum request_state state;
-    struct also *a = late_new(l, c, rq,
-                              sizeof *a + n_places * sizeof(struct place) +
-                                  (n_hashes + rq->n_exclude + n_groups) * sizeof(uint64_t) + bitmap_size(rq->n),
-                              question_size_max(l, rq), &state);
+    struct also *a =
+        late_new(l, c, rq,
+                 sizeof *a + n_places * sizeof(struct place) + n_ages * sizeof(struct exposed_age) +
+                     n_relaxed * sizeof(struct relaxed) + (n_hashes + rq->n_exclude + n_groups) * sizeof(uint64_t) +
+                     (1 + rq->relax) * bitmap_size(rq->n),
+                 question_size_max(l, rq), &state);
     if (a == NULL) {
         return state;
     }
     struct place *places = (struct place *)(a + 1);
-    uint64_t *hashes = (uint64_t *)(places + n_places), *excluded = hashes + n_hashes;
+    struct exposed_age *ages = (struct exposed_age *)(places + n_places);
+    a->relaxed = (struct relaxed *)(ages + n_ages);
+    a->max_relaxed = n_relaxed;
+    uint64_t *hashes = (uint64_t *)(a->relaxed + n_relaxed), *excluded = hashes + n_hashes;
     uint64_t *grouped = excluded + rq->n_exclude;
+    uint8_t *bits = (uint8_t *)(grouped + n_groups);
     a->late.go_on = go_on;
     a->late.free = free_also;
     a->late.take_back = take_back;
@@ -202,7 +373,10 @@ enum request_state request_ask_also(struct service_loop *l, struct conn *c, stru
                             .n = rq->n,
                             .exposure = question_exposure(l, rq),
                             .sent = &a->sent,
-                            .unseen = (uint8_t *)(grouped + n_groups),
+                            .unseen = bits,
+                            .open = rq->relax ? bits + bitmap_size(rq->n) : NULL,
+                            .ages = ages,
+                            .max_ages = n_ages,
                             .places = places + 1};
     if (n_hashes > 0) {
         memcpy(hashes, rq->known != NULL ? rq->known : l->hashes, n_hashes * sizeof *hashes);

@@ -233,7 +233,7 @@ void question_hedge_init(struct question *q, uint8_t *bits, uint8_t *tier_bits)
 {
     struct question_hedge *h = &q->hedge;
     h->may = q->query.kind == QUERY_FILTER && !q->wants && q->query.n <= ITEMS_MAX &&
-             policy_is_plain(q->query.exposure.policy);
+             policy_is_plain(q->query.exposure.policy) && q->query.open == NULL;
     h->tier.unseen = tier_bits;
     h->answer = (struct query){
         .kind = QUERY_FILTER, .user = q->query.user, .hashes = q->query.hashes, .n = q->query.n, .unseen = bits};

@@ -40,10 +40,12 @@ static void go_on(struct service_loop *l, struct question *q)
     part.n = q->query.n - q->at < SLICE ? q->query.n - q->at : SLICE;
     part.hashes = q->query.hashes + q->at;
     part.unseen = q->query.unseen + q->at / 8;
+    part.open = q->query.open != NULL ? q->query.open + q->at / 8 : NULL;
     q->code = asker_part(l->asker, q->sliced, &part, &q->late.err);
     q->query.error = part.error;
     q->query.damaged = part.damaged;
     q->query.n_unseen += part.n_unseen;
+    q->query.n_ages = part.n_ages;
     q->at += part.n;
     if (q->code < 0 || q->at == q->query.n) {
         end(l, q);

@@ -67,6 +67,9 @@ int request_check_question(const struct request *rq, struct err *err)
         return err_set(err, ERR_INVALID, "DELIVER needs LIMIT of at most %d, got %lld", DELIVER_MAX,
                        (long long)rq->limit);
     }
+    if (rq->relax && !rq->has_limit) {
+        return err_set(err, ERR_INVALID, "RELAX needs LIMIT");
+    }
     if (rq->n_exclude > EXCLUDE_MAX) {
         return err_set(err, ERR_INVALID, "%zu items of EXCLUDE are too many: a question takes at most %d",
                        rq->n_exclude, EXCLUDE_MAX);

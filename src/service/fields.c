@@ -73,6 +73,8 @@ const struct field request_fields[] = {
      .expected = "a whole number of at least 1", .least = 1},
     {"deliver", FIELD_FLAG, AT(rq.deliver), .number = 5, .http = OF_QUESTIONS | OF_HASHES, .grpc = OF_QUESTIONS,
      .option = OF_FILTER, .hidden = OF_FILTER_MANY | OF_HASHES, .word = "DELIVER", .syntax = "[DELIVER]"},
+    {"relax", FIELD_FLAG, AT(rq.relax), .number = 18, .http = OF_QUESTIONS | OF_HASHES, .grpc = OF_QUESTIONS,
+     .option = OF_FILTER, .word = "RELAX", .syntax = "[RELAX]"},
     {"all", FIELD_FLAG, AT(all), .number = 3, .grpc = OF_FORGET | OF_UNBLOCK},
     {"tag", FIELD_NUMBER, AT(tag), .number = 9, .grpc = OF_RECORDS},
     {"pool", FIELD_TEXT, AT(names[0]), .number = 1, .grpc = OF_CHANGES | OF_POOL_GET, .place = OF_CHANGES,

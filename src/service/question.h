@@ -53,12 +53,20 @@ struct question {
 
 /* ask.c: its deadline, in late->rq, and what it is called: the request's own, or that of question_timeout. */
 void question_set_deadline(const struct service_loop *l, const struct request *rq, struct late *late);
+/* As many deliveries of a user hide at most, by the configuration in force. */
+size_t question_ages_max(const struct service_loop *l);
 /* What it takes at most: memory for one that is not answered at once. */
 size_t question_size_max(const struct service_loop *l, const struct request *rq);
 /* A question whose candidates are known: rq->line, or rq->known, or the loop's hashes. */
 enum request_state question_ask(struct service_loop *l, struct conn *c, struct request *rq);
 /* It is with the old Redis, whose answer is waited for no longer than legacy_timeout, whatever the deadline. */
 bool question_is_through(const struct request *late);
+/* ask_also.c: with RELAX, behind rq->n_answer: of the candidates that are open and not unseen those who come first, up
+ * to the limit, and of a group no more than its caps allow of the answer. chosen: what is answered already, each item
+ * of which is answered once, and what is added; NULL: that doesn't matter. */
+void question_relax(struct service_loop *l, struct request *rq, const struct query *a, uint64_t *chosen,
+                    size_t *n_chosen);
+
 /* The end: a was answered with that code; err says why not. Before its places there is room for one more. */
 enum request_state question_finish(struct service_loop *l, struct conn *c, struct request *rq, struct query *a,
                                    int code, struct err *err);

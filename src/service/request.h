@@ -50,6 +50,12 @@ enum request_state {
     REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
 };
 
+/* A candidate that is answered by RELAX. */
+struct relaxed {
+    int64_t age_ms; /* of the newest delivery that hides it; -1: it is being sent */
+    size_t at;      /* its place among the candidates */
+};
+
 struct account;
 struct also_answer;
 struct pool_line;
@@ -92,6 +98,7 @@ struct request {
     int64_t limit;                  /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     bool forget;         /* of a merge: the user is forgotten in the same step */
+    bool relax;          /* with has_limit: where fewer are unseen, what deliveries alone hide follows */
     int64_t deadline_us; /* clock_real_us(): a question that is not answered by then is refused, as it is
                           * question_timeout after it was submitted; 0: none of its own */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
@@ -105,9 +112,15 @@ struct request {
     double error;          /* of a question: the chance that an item which the user never had is hidden */
     const uint8_t *unseen; /* a bit for each item, most significant first */
     size_t n_unseen;
-    size_t n_answer;              /* of these the first so many are the answer */
-    const struct pool_line *line; /* not NULL: the items stand in pools. n is how many were looked at */
-    uint64_t pool_version;        /* of a question's pools, and of the pool that was changed */
+    size_t n_answer;               /* of these the first so many are the answer; ... */
+    const struct relaxed *relaxed; /* ... then come these, with relax */
+    size_t n_relaxed;
+    const uint8_t *open; /* of a part: what query.open says, ... */
+    const struct exposed_age *ages;
+    size_t n_ages;
+    const struct buf *groups_sent; /* query.sent, where a policy caps groups */
+    const struct pool_line *line;  /* not NULL: the items stand in pools. n is how many were looked at */
+    uint64_t pool_version;         /* of a question's pools, and of the pool that was changed */
     const struct place *places;
     size_t n_places;
     const struct history *history; /* NULL: nothing is remembered */

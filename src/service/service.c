@@ -16,8 +16,10 @@ static int begin(struct worker *w, struct err *err)
         l->worker = w;
         l->hashes = malloc(ITEMS_MAX * sizeof *l->hashes);
         l->bits = malloc(POOL_ITEMS_MAX / 8 + 2);
+        l->open = malloc(POOL_ITEMS_MAX / 8 + 2);
+        l->ages = malloc(AGES_MAX * sizeof *l->ages);
     }
-    if (l == NULL || l->hashes == NULL || l->bits == NULL) {
+    if (l == NULL || l->hashes == NULL || l->bits == NULL || l->open == NULL || l->ages == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for worker %d", w->index);
     }
     return 0;
@@ -106,6 +108,8 @@ static void end(struct worker *w)
         buf_free(&l->sent);
         exposure_groups_free(&l->groups);
         free(l->bits);
+        free(l->open);
+        free(l->ages);
         free(l);
         w->service = NULL;
     }

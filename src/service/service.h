@@ -20,6 +20,7 @@
 #include "service/offload.h"
 #include "service/policy_meter.h"
 #include "service/recorder.h"
+#include "store/user/deliveries.h"
 
 struct accounts;
 struct sendings;
@@ -38,6 +39,9 @@ struct service {
 
 struct late;
 struct pool_table;
+
+/* As many deliveries of a user hide at most: here, and in the Redis that they come from. */
+enum { AGES_MAX = DELIVERED_MAX + READ_THROUGH_DELIVERED };
 
 struct service_loop {
     struct worker *worker;
@@ -72,6 +76,8 @@ struct service_loop {
     struct place places[1 + PLACES_MAX];
     struct history history;
     struct exposed exposed[EXPOSURE_MAX];
+    uint8_t *open;            /* as bits */
+    struct exposed_age *ages; /* AGES_MAX */
     struct session_set blocked;
     struct err err;
 };

@@ -162,7 +162,7 @@ def test_http_an_error_is_of_one_user(server, users):
     (dict(users=["u"], pools=["hot"], items=["a"]), 400, "items and pools are both given"),
     (dict(users=["u"], pools=["none"]), 404, 'there is no pool "none"'),
     (dict(users=["u"], pools=["hot"], hide=True), 400,
-     'unknown field "hide", expected users, items, groups, pools, pool_version, policy, exclude, reply and limit'),
+     'unknown field "hide", expected users, items, groups, pools, pool_version, policy, exclude, reply, limit and relax'),
     (dict(users=["u"], pools=["hot"], reply="bitmap", limit=1), 400, "LIMIT can't be used with REPLY BITMAP"),
     (dict(users=["u"], pools=["hot"], pool_version="0123456789abcdef"), 409, "the pool has the version"),
     (dict(users=["u"] * 30, pools=["hot"]), 400, "the answers may list 90000 items, and over HTTP at most 65536"),

@@ -17,6 +17,7 @@ LONG = "x" * 256
 MANY = [f"c{i}" for i in range(16)]
 EDGES = ("RESP2", "RESP3", "HTTP", "GRPC")
 PLAYED = [("PLAYED", "{u}", "a", "b")]
+SENT = [("PLAYED", "{u}", "a"), ("DELIVERED", "{u}", "c"), ("DELIVERED", "push:{u}", "d")]
 BLOCKED = [("BLOCK", "{s}", "7", "8")]
 NO_POOLS = [("POOL", "DROP", "p"), ("POOL", "DROP", "q")]
 SEED, FINGERPRINT = "0123456789abcdef", "07f90ff4"
@@ -98,6 +99,27 @@ ROWS = [
     question("deliver indexes", ["LIMIT", "2", "DELIVER", "REPLY", "INDEXES"], {"limit": 2, "deliver": True, "reply": "indexes"}),
     question("deliver without limit", ["DELIVER"], {"deliver": True}),
     question("deliver too many", ["DELIVER", "LIMIT", "101"], {"deliver": True, "limit": 101}),
+    question("relax", ["LIMIT", "5", "RELAX"], {"limit": 5, "relax": True}, SENT),
+    question("relax indexes", ["LIMIT", "4", "RELAX", "REPLY", "INDEXES"], {"limit": 4, "relax": True, "reply": "indexes"}, SENT),
+    question("relax and deliver", ["LIMIT", "3", "RELAX", "DELIVER"], {"limit": 3, "relax": True, "deliver": True}, SENT),
+    question("relax nothing", ["LIMIT", "1", "RELAX"], {"limit": 1, "relax": True}),
+    question("relax without limit", ["RELAX"], {"relax": True}),
+    question("policy", ["POLICY", "feed"], {"policy": "feed"}, SENT),
+    question("policy and relax", ["POLICY", "feed", "LIMIT", "5", "RELAX"], {"policy": "feed", "limit": 5, "relax": True}, SENT),
+    question("policy of other users", ["POLICY", "all", "REPLY", "BITMAP"], {"policy": "all", "reply": "bitmap"}, SENT),
+    question("policy that is not there", ["POLICY", "feeds"], {"policy": "feeds"}),
+    question("policy with a long name", ["POLICY", LONG], {"policy": LONG}),
+    row("policy of another user's long id", ("FILTER", "u" * 251, "POLICY", "all", "ITEMS", "a"),
+        post("/v1/unseen", user="u" * 251, items=["a"], policy="all")),
+    row("why by a policy", ("WHY", "{u}", "c", "POLICY", "feed"), post("/v1/why", user="{u}", item="c", policy="feed"), SENT),
+    row("why by another user", ("WHY", "{u}", "d", "POLICY", "shared"), post("/v1/why", user="{u}", item="d", policy="shared"),
+        [("DELIVERED", "watched", "d")]),
+    row("why by a policy that is not there", ("WHY", "{u}", "a", "POLICY", "x"), post("/v1/why", user="{u}", item="a", policy="x")),
+    row("exposure", ("EXPOSURE", "{u}", "c", "a", "c"), post("/v1/exposure", user="{u}", items=["c", "a", "c"]), SENT),
+    row("exposure of nobody", ("EXPOSURE", "{u}", "c"), post("/v1/exposure", user="{u}", items=["c"])),
+    row("exposure of an empty item", ("EXPOSURE", "{u}", "a", ""), post("/v1/exposure", user="{u}", items=["a", ""])),
+    row("exposure of too many", ("EXPOSURE", "{u}", *["a"] * 1001), post("/v1/exposure", user="{u}", items=["a"] * 1001)),
+    row("exposure of a long user", ("EXPOSURE", LONG, "a"), post("/v1/exposure", user=LONG, items=["a"])),
     question("session", ["SESSION", "{s}"], {"session": "{s}"}),
     question("empty session", ["SESSION", ""], {"session": ""}),
     question("long session", ["SESSION", LONG], {"session": LONG}),
@@ -198,6 +220,8 @@ def resp_value(words, reply):
     operation = words[0]
     if operation == "POOL":
         return reply if words[1] == "DROP" else [reply[0], text(reply[1])]
+    if operation == "WHY" and "POLICY" in words:
+        return [{k: text(v) if k == "place" else v and float(v) for k, v in flat(place).items()} for place in reply]
     if operation == "FILTER" and "POOL" in words and "REPLY" in words:
         version, answer = reply
         return [text(version), base64.b64encode(answer).decode() if "BITMAP" in words else answer]
@@ -217,6 +241,13 @@ def resp_value(words, reply):
 
 
 def http_value(path, status, answer):
+    if path == "/v1/why" and any("until" in place for place in answer["places"]):
+        return answer["places"]
+    if path == "/v1/exposure":
+        return [item and [item["count"], item["seconds"]] for item in answer["exposure"]]
+    if "relaxed" in answer and "pool_version" not in answer:
+        n = answer.pop("relaxed")
+        return [*next(iter(answer.values())), n]
     if path == "/v1/why":
         return [place["place"] for place in answer["places"]]
     if path.startswith("/v1/users/") and "months" in answer:
@@ -259,7 +290,7 @@ class Http:
 class Grpc:
     """Asks as HTTP does, in its own words."""
 
-    METHODS = {"/v1/played": "Played", "/v1/delivered": "Delivered", "/v1/unseen": "Filter", "/v1/why": "Why",
+    METHODS = {"/v1/played": "Played", "/v1/delivered": "Delivered", "/v1/unseen": "Filter", "/v1/why": "Why", "/v1/exposure": "Exposure",
                "/v1/block": "Block", "/v1/unblock": "Unblock"}
     FORMS = {"items": 2, "indexes": 1, "bitmap": 0}
 
@@ -304,7 +335,11 @@ class Grpc:
         if name == "Filter" and reply.pool_version:
             return [reply.pool_version, self.form(fields, reply)]
         if name == "Filter":
-            return self.form(fields, reply)
+            return self.form(fields, reply) if "relax" not in fields else [*self.form(fields, reply), reply.relaxed]
+        if name == "Why" and "policy" in fields:
+            return [{"place": p.place, "error": p.error, "until": p.until or None} for p in reply.places]
+        if name == "Exposure":
+            return [[i.count, i.seconds] if i.count else None for i in reply.items]
         if name == "Why":
             return [place.place for place in reply.places]
         if name == "History":
@@ -354,7 +389,9 @@ def difference(before, after):
 def served(tmp_path_factory, request):
     from conftest import Server
     server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", grpc="127.0.0.1:0", delivered_max=100,
-                    store=request.param, hash_seed=SEED)
+                    store=request.param, hash_seed=SEED,
+                    policies={"feed": {"item": "1 in 1h"}, "all": {"item": "1 in 1h", "also": "push:{user}"},
+                              "shared": {"item": "1 in 1h", "also": "watched"}})
     yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server), "GRPC": Grpc(server)}
     server.stop()
 
@@ -368,6 +405,7 @@ def test_edges_agree(served, resp, http, before, request):
     for edge in asked:
         with server.client() as c:
             c.command("FORGET", named("{u}", edge))
+            c.command("FORGET", named("push:{u}", edge))
             c.command("UNBLOCK", named("{s}", edge))
             for words in before:
                 c.command(*named(words, edge))

@@ -45,6 +45,7 @@ OPTIONS = {
     "REPLY": ["INDEXES", "bitmap", "", "all", LONG],
     "LIMIT": ["2", "0", "-1", "", "01", "1.5", "two", "9223372036854775807", "9223372036854775808", LONG],
     "DELIVER": [None],
+    "RELAX": [None],
     "POOL": ["p", "", "none", LONG],
     "VERSION": [VERSION, "", "new", LONG],
     "SEED": [FINGERPRINT, "", "1a2b3c4d", "new", LONG],
@@ -167,7 +168,7 @@ WRONG = {
     "boolean": ["true", None, 0, 1, [], {}, False],
 }
 GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "groups": ["A", ""], "item": "a", "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "at": START - DAY,
-        "pool_version": VERSION, "session": "s", "policy": "often", "reply": "indexes", "limit": 2, "deliver": True, "rename": "q"}
+        "pool_version": VERSION, "session": "s", "policy": "often", "reply": "indexes", "limit": 2, "deliver": True, "relax": True, "rename": "q"}
 BODIES = [[], "u", 7, None, True, 1.5]
 PATHS = ["/v1/unseen", "/v1/unseen:batch", "/v1/played", "/v1/delivered", "/v1/why", "/v1/exposure", "/v1/block", "/v1/unblock",
          "PUT /v1/pools/p", "POST /v1/pools/p"]
@@ -268,7 +269,7 @@ METHODS = {  # by which fields each is good
     "PoolRename": ("pool", "rename"), "PoolDrop": ("pool",), "PoolList": (), "PoolGet": ("pool",),
 }
 SAID = {**{name: [GOOD[name]] for name in GOOD if name not in ("users", "items", "groups", "ids", "exclude", "pools")}, "users": ["u", "v"],
-        "items": ["a", "b"], "groups": ["A", ""], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "all": [1], "tag": [7],
+        "items": ["a", "b"], "groups": ["A", ""], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "relax": [1], "all": [1], "tag": [7],
         "from": [1], "count": [1], "hashes": ["12345678"], "seed": [FINGERPRINT]}
 STREAMS = {"FilterMany": "unary_stream", "PlayedStream": "stream_stream"}
 

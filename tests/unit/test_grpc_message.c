@@ -162,8 +162,8 @@ static void test_good(void **state)
         {"Filter", "0a01755a03414243", "filter u [ABC] hashes=0 bitmap"},
         {"Filter", "0a01755a0851525354555657585a003a005a086162636465666768", "filter u [abcdefgh] hashes=1 bitmap"},
         {"Filter", "0a01751201615a006200", "filter u [a] bitmap"},
-        /* Unknown fields of every type: 18 and 19, and 2^29 - 1. */
-        {"Filter", "900101990100010203040506077a030a0b0c950100010203faffffff0f000a0175120161", "filter u [a] bitmap"},
+        /* Unknown fields of every type: 20 to 23, and 2^29 - 1. */
+        {"Filter", "a00101a9010001020304050607ba01030a0b0cb50100010203faffffff0f000a0175120161", "filter u [a] bitmap"},
         {"Played", "0a01752205070707070712016128013201ff", "played u [a]"},
     };
     struct buf text = {0};
@@ -207,7 +207,7 @@ static void test_bad(void **state)
         {"Filter", "a301", "field 20: is a group, which proto3 does not have"},
         {"Filter", "0e", "user (field 1): has wire type 6, which there is not"},
         {"Filter", "09010203", "user (field 1): is 8 bytes long, and the message ends after 3 of them"},
-        {"Filter", "95010102", "field 18: is 4 bytes long, and the message ends after 2 of them"},
+        {"Filter", "ad010102", "field 21: is 4 bytes long, and the message ends after 2 of them"},
         /* Types. */
         {"Filter", "0801", "user (field 1): has wire type 0, expected 2"},
         {"Filter", "1001", "items (field 2): has wire type 0, expected 2"},
