@@ -16,6 +16,7 @@ subcommand_pages = \
 	man/unseen-import.1 \
 	man/unseen-kafka.1 \
 	man/unseen-load.1 \
+	man/unseen-merge.1 \
 	man/unseen-migrate.1 \
 	man/unseen-months.1 \
 	man/unseen-ping.1 \

@@ -31,6 +31,7 @@ static const struct cli_command commands[] = {
     {"rados", cli_rados, "make a pool of Ceph ready for store = rados"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "load users from such a file"},
+    {"merge", cli_merge, "let what is known of a user be known of another one, too"},
     {"pool", cli_pool, "keep lists of candidates on the server"},
     {"promote", cli_promote, "make a replica the primary"},
     {"ping", cli_ping, "ask whether the server answers"},

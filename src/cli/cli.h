@@ -29,6 +29,7 @@ int cli_check(int argc, char **argv);
 int cli_clock(int argc, char **argv);
 int cli_front(int argc, char **argv);
 int cli_kafka(int argc, char **argv);
+int cli_merge(int argc, char **argv);
 int cli_migrate(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_export(int argc, char **argv);

@@ -32,6 +32,7 @@ libunseen_a_SOURCES += \
 	src/cli/transfer/load.c \
 	src/cli/transfer/load_target.c \
 	src/cli/transfer/load_target.h \
+	src/cli/transfer/merge.c \
 	src/cli/transfer/pool.c \
 	src/cli/migrate/migrate.c \
 	src/cli/migrate/migrate.h \

@@ -359,3 +359,24 @@ def test_old_names_of_options(make_server, tmp_path):
     assert b"old name" not in run("check-config", conf).stdout
     server = make_server(legacy_redis="127.0.0.1:1", legacy_database="3")
     assert server.log().count("an option is set by an old name") == 1
+
+
+def test_merge(make_server):
+    """What was hidden from the first is hidden from the second, too; the words and codes of what goes wrong."""
+    server = make_server()
+    with server.client() as c:
+        c.command("PLAYED", "phone", "a", "b")
+        done = run("merge", "phone", "ann", "--to", f"127.0.0.1:{server.port}")
+        assert done.stdout == b"phone is merged into ann\n"
+        assert c.command("UNSEEN", "ann", "a", "b", "c") == [b"c"]
+        assert c.command("UNSEEN", "phone", "a") == []
+        done = run("merge", "phone", "ann", "--forget", "--json", "--data", server.data)
+        assert json.loads(done.stdout) == {"merged": 1}
+        assert c.command("UNSEEN", "phone", "a") == [b"a"] and c.command("UNSEEN", "ann", "a") == []
+    assert run("merge", "nobody", "ann", "--to", f"127.0.0.1:{server.port}").stdout == b"nothing is known of nobody\n"
+    done = run("merge", "ann", "ann", "--to", f"127.0.0.1:{server.port}", check=False)
+    assert done.returncode == 1 and b"can't be merged into itself" in done.stderr
+    assert run("merge", "ann", check=False).returncode == 2
+    server.stop()
+    done = run("merge", "phone", "ann", "--data", server.data, check=False)
+    assert done.returncode == 1 and b"no server" in done.stderr
