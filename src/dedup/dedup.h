@@ -167,7 +167,7 @@ struct query {
 
     /* For RELAX: `open` also has the bits of candidates that deliveries alone hide, and ages says how long ago those
      * are that hide; room for max_ages, which is enough for delivered_max. */
-    uint8_t *open; /* NULL: nobody wants to know */
+    uint8_t *open; /* NULL: it isn't wanted */
     struct exposed_age *ages;
     size_t n_ages, max_ages;
 

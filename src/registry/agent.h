@@ -28,7 +28,7 @@ struct agent_request {
 
 const char *agent_library_version(void); /* libcurl's; "none": built without */
 
-/* Connects to nobody yet. ERR_INVALID: built without libcurl; ERR_NOMEM. */
+/* Connects to no server yet. ERR_INVALID: built without libcurl; ERR_NOMEM. */
 int agent_new(const struct agent_tls *tls, struct heartbeat *heartbeat, struct agent **agent, struct err *err);
 void agent_free(struct agent *a);
 

@@ -37,9 +37,9 @@ struct lease_hooks {
     void *arg;
 };
 
-/* *lease is NULL when replica_failover is no, or nobody keeps a lock; the functions below take that. ERR_INVALID: this
- * unseen was built without libcurl, or the lock is in-cluster and this is no pod; ERR_SYSTEM; ERR_NOMEM. Who keeps the
- * lock need not be there. */
+/* *lease is NULL when replica_failover is no, or no server keeps a lock; the functions below take that. ERR_INVALID:
+ * this unseen was built without libcurl, or the lock is in-cluster and this is no pod; ERR_SYSTEM; ERR_NOMEM. Who keeps
+ * the lock need not be there. */
 int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct lease **lease, struct err *err);
 int lease_start(struct lease *l, struct err *err); /* ERR_SYSTEM: no thread */
 void lease_stop(struct lease *l);

@@ -106,7 +106,7 @@ static enum lease_ask keep_session(struct lease_state *s, struct lease_session *
     return LEASE_REST;
 }
 
-/* From when on whoever holds the lock takes no writes, if its clock runs as this one. INT64_MAX: that can't be told. */
+/* From when on the holder of the lock takes no writes, if its clock runs as this one. INT64_MAX: that can't be told. */
 static int64_t silent_from(const struct lease_state *s)
 {
     bool tells = s->known && s->holder[0] != '\0' && s->readable && s->value.lease_ms != 0;
@@ -150,7 +150,7 @@ static enum lease_ask watch(struct lease_state *s, int64_t now_ms, int64_t until
     return LEASE_READ;
 }
 
-static const struct lease_names nobody = {.given = true};
+static const struct lease_names no_names = {.given = true};
 
 static enum lease_ask lock(struct lease_state *s, const struct lease_value *wanted)
 {
@@ -219,7 +219,7 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
     if (ask != LEASE_REST) {
         return ask;
     }
-    /* The session may live on when the lock doesn't: somebody released or deleted the key. */
+    /* The session may live on when the lock doesn't: the key was released or deleted. */
     if (!s->known || (!lease_has_lock(s) && s->read_ms < s->lock.sent_ms)) {
         s->wait_ms = 0;
         return LEASE_READ;
@@ -241,10 +241,10 @@ static enum lease_ask next_of_primary(struct lease_state *s, const struct lease_
         if (must_go_above(s, self)) {
             return s->unfit ? cant_become_primary(s, now_ms) : lock_as_heir(s, self);
         }
-        /* Whoever has acknowledged alone doesn't know it after a restart: what the key said of this node stays, and of
-         * any other it says nothing. */
+        /* A node that has acknowledged alone doesn't know it after a restart: what the key said of this node stays, and
+         * of any other it says nothing. */
         bool was_in_step = lease_is_own(s, self) && v->in_step;
-        return lock_own(s, self, was_in_step, was_in_step ? &v->names : &nobody);
+        return lock_own(s, self, was_in_step, was_in_step ? &v->names : &no_names);
     }
     if (!s->readable || v->node != self->node || v->term != self->term || v->heir != 0 ||
         strcmp(v->address, self->address) != 0 || !is_same_step(v, self) || s->beat_ms < s->lock.sent_ms) {
@@ -412,7 +412,7 @@ static void read_key(struct lease_state *s, const struct lease_answer *a, int64_
 
 static void locked(struct lease_state *s, const struct lease_answer *a, int64_t now_ms)
 {
-    if (a->index == s->index) { /* nobody sees that it was written */
+    if (a->index == s->index) { /* no node sees that it was written */
         s->known = false;
         return;
     }

@@ -4,7 +4,7 @@
  * less of it: there a name that the process has made up holds the lock, nothing but a write of the key frees it, and
  * that write is the whole renewal.
  *
- * The lock is the key unseen/NAME/primary. Whoever is primary takes writes only while it holds that, and until
+ * The lock is the key unseen/NAME/primary. The primary takes writes only while it holds that, and until
  * `until_ms` at most: LEASE_MS from before it asked for the last renewal, on the monotonic clock. A renewal is both:
  * the session's, and then a write of the key itself, by "lock, if the key is as I read it", which gives it a new index:
  * a number in the value grows with each (beat), since Consul counts no write that changes nothing.
@@ -13,7 +13,7 @@
  * none from LEASE_MS after it has sent W. Another node R gets the lock in one of two ways:
  *
  *   - It takes it over: in one transaction "the key is at i; delete it; lock it". R asks for that LEASE_MS and
- *     LEASE_MARGIN_MS after the answer in which it first *read* that the key is at i (seen_ms). Nobody reads i before
+ *     LEASE_MARGIN_MS after the answer in which it first *read* that the key is at i (seen_ms). No node reads i before
  *     Consul has carried W out, so that was later than W was sent, whatever the two clocks say. P takes no writes by
  *     then, if its clock counts LEASE_MS while R's counts LEASE_MARGIN_MS more: it may run a quarter slower. Had P
  *     written the key meanwhile, it would be at i no more, and nothing happens; if P writes it afterwards, it is P who
@@ -27,7 +27,7 @@
  *     too. Or P has let it go: it took no writes any more when it asked for that.
  *   - There is no key: Consul has lost its data, and with them the lock delay. Then an old primary knows nothing of P.
  *     No replica takes a key that isn't there. A primary does so at once while the lease that it had lasts, since
- * nobody else has had the lock since, and if it has never met another node; else LEASE_MS and LEASE_MARGIN_MS after it
+ * no other has had the lock since, and if it has never met another node; else LEASE_MS and LEASE_MARGIN_MS after it
  * has first read that there is none: W was before that.
  *
  * How long it takes. R waits at Consul for the key to change, so seen_ms is a moment after W. Whose seq is highest is
@@ -63,7 +63,7 @@
  * key at a lower index than before, or no key any more, takes another name.
  *
  * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
- * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
+ * comes after all, changes nothing once the key was written since. A node that doesn't know how a request ended reads.
  */
 #ifndef UNSEEN_REGISTRY_LEASE_STATE_H
 #define UNSEEN_REGISTRY_LEASE_STATE_H
@@ -169,12 +169,12 @@ struct lease_heard {
 enum lease_said {
     LEASE_LOST, /* no answer, or one that says nothing: it may have been carried out, or still be */
     LEASE_YES,
-    LEASE_NO, /* refused: the session is gone, the key has changed, somebody else holds the lock */
+    LEASE_NO, /* refused: the session is gone, the key has changed, another holds the lock */
 };
 
 struct lease_answer {
     enum lease_said said;
-    char session[LEASE_SESSION]; /* a new one; READ: who holds the lock, "": nobody */
+    char session[LEASE_SESSION]; /* a new one; READ: who holds the lock, "": none */
     uint64_t index;              /* READ, LOCK: of the key; 0: it isn't there */
     char mark[LEASE_SESSION];    /* READ, LOCK: of this key, and of none that is made after it; "": the kind has none */
     bool readable;               /* READ: value is what the key holds */
@@ -205,14 +205,14 @@ struct lease_state {
     int64_t beat_ms;  /* when the last write of the key that succeeded was asked for */
     int64_t until_ms; /* while it is held, */
     int64_t had_ms;   /* and as it was when it was held last */
-    bool over;        /* LOCK: whoever holds it is silent, and loses it */
+    bool over;        /* LOCK: its holder is silent, and loses it */
     int64_t retry_ms;
     bool away;       /* Consul, as of the last request */
     int64_t back_ms; /* when it was no more */
 
     bool published;
     int64_t published_ms;
-    uint64_t vacancy; /* the key's index while nobody holds it, or who does is silent; 0: it is held */
+    uint64_t vacancy; /* the key's index while none holds it, or its holder is silent; 0: it is held */
     int64_t vacant_ms;
     bool won; /* against all that have published for it */
     bool ran; /* for the lock that it has: it took that as a replica, or as one that was fenced before */
@@ -227,7 +227,7 @@ struct lease_state {
     struct lease_session *session;
     struct lease_value wanted; /* LOCK writes it, PROMOTE goes to its `next` */
     int64_t wait_ms;
-    const char *why; /* no writes are taken, or nobody is promoted; '@': the server's name. NULL: all is well */
+    const char *why; /* no writes are taken, or none is promoted; '@': the server's name. NULL: all is well */
 };
 
 /* own: hex digits and '-', of this process alone; sessions that the server gives don't need it. */

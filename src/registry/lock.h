@@ -4,7 +4,8 @@
  * What a kind must have, or the proof in lease_state.h is void:
  *   - one key with a value of about 1 KiB, whose reads see all writes that were carried out before they were asked for;
  *   - each write of it gives it an index (a revision) that it has never had before;
- *   - a write is carried out only if the key is still at the index that was read (0: it is not there), whoever holds
+ *   - a write is carried out only if the key is still at the index that was read (0: it is not there), whichever node
+ *   holds
  *     it, and however late the request comes;
  *   - so it is, too, if the server has lost its data since, and gives indexes again: the session is gone, the holder is
  *     compared, or the key has a mark;
@@ -54,7 +55,7 @@ struct lock_kind {
                     struct lock_request *out);
     /* reply: NULL if it is no JSON. out->said is LEASE_YES. False: it says nothing that can be understood. */
     bool (*take)(const struct lease_state *s, long status, const json_t *reply, struct lease_answer *out);
-    /* Who has a name and a password first asks for a secret, and again once that is refused. NULL: nobody does. */
+    /* With a name and a password a secret is asked for first, and again once that is refused. NULL: it never is. */
     bool (*login)(const char *user, const char *password, struct lock_request *out);
     const char *(*take_login)(long status, const json_t *reply); /* NULL: refused */
 };

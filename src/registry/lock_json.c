@@ -84,7 +84,7 @@ static bool take_hex(const char *text, uint64_t *out)
     return strlen(text) == 16 && hex_read(text, 16, out);
 }
 
-/* None: of an older version. What can't be read names nobody. */
+/* None: of an older version. What can't be read names none. */
 static void take_names(const json_t *content, struct lease_names *out)
 {
     const json_t *names = json_object_get(content, "replicas"), *name;

@@ -95,7 +95,7 @@ int change_promote_folder(struct store *store, const char *of, bool force, struc
                           char was[NODE_ADDRESS_TEXT], struct err *err);
 
 /* An answer to MEET is a term, a node and a role. Behind the role of one that is no primary this says that the node is
- * the one whose term that is: 0.1.0 names itself, whoever leads. */
+ * the one whose term that is: 0.1.0 names itself, whichever node leads. */
 #define CHANGE_UNDER " under"
 
 /* 16 hex digits, not 0. */

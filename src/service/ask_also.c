@@ -2,7 +2,7 @@
  * other, each a question of its own about one of the users, by the same candidates and the same policy. Seen is what
  * one of them says. What goes by the question as a whole, such as its session and its limit, is done in the end.
  *
- * A part that is late makes the whole late: whoever asked is told whenever a part has arrived, and goes on with it, so
+ * A part that is late makes the whole late: the asker is told whenever a part has arrived, and goes on with it, so
  * that the request's bytes are there. The whole has the deadline, and the memory of one part. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static struct slice user_of(struct also *a, const struct request *rq, size_t i)
                   : slice_of(a->users[i - 1], policy_also_user(rq->policy, i - 1, rq->user, a->users[i - 1]));
 }
 
-/* Whoever asked goes on with the whole. */
+/* The asker goes on with the whole. */
 static void on_part(struct conn *c, struct request *part)
 {
     (void)c;

@@ -35,6 +35,8 @@ def test_this_repository_is_clean():
     ("src/net/x.c", "int64_t x = crew->cfg->retention;\n", "may change"),
     ("src/dedup/x.c", "int64_t x = cfg->sweep_to;\n", "may change"),
     ("src/dedup/x.c", "int64_t x = cfg->legacy_months;\n", "may change"),
+    ("src/dedup/x.c", "/* Whoever asks waits. */\n", "says whoever: name the thread"),
+    ("src/dedup/x.c", 'const char *why = "it is made anew";\n', "says anew: name"),
     ("sql/x.sql", "SELECT datetime('now');\n", "asks the system for time"),
     ("sql/x.sql", "SELECT CURRENT_TIMESTAMP;\n", "asks the system for time"),
 ])

@@ -11,7 +11,7 @@
  * From the first step to the last no other forget or merge of either user begins (as of forgets, by counters), so a
  * start need not order them. No row of `from` is written either: it would be united too soon, or be forgotten without
  * being in `into`. Batches that have one are held, with what comes behind them, for the milliseconds that it takes.
- * With FORGET the historian imports and loads nobody from step 2 on.
+ * With FORGET the historian imports and loads no user from step 2 on.
  *
  * A merge that is refused, or whose last step fails, is answered with that error. Its row must not be carried out
  * later, when `from` has newer plays: it is deleted by the next transaction that succeeds, without which nothing is
@@ -352,7 +352,7 @@ int merges_undo(struct sqlite_store *s, struct err *err)
 
 /* --- at a start, before threads --- */
 
-/* A row of the table, with copies of its ids. 1; 0: there is none; ERR_CORRUPT: nobody has written it. */
+/* A row of the table, with copies of its ids. 1; 0: there is none; ERR_CORRUPT: it is no row of ours. */
 struct open_merge {
     struct store_merge merge;
     char from[HASH_ID_MAX], into[HASH_ID_MAX];
