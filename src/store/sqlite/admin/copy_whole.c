@@ -8,6 +8,7 @@
 
 #include <limits.h>
 
+#include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/codec/user_snapshot.h"
@@ -44,12 +45,19 @@ static int unite_deliveries(struct store_reader *r, struct user_snapshot *p, str
     return result;
 }
 
+/* An import drops the deliveries of a user whose last month is too old. */
+static void note_month(struct user_snapshot *p, int month)
+{
+    p->last_month = month > p->last_month ? month : p->last_month;
+}
+
 /* What history has of the user, or nothing, as a snapshot; then what is staged goes into it. */
 static int add_staged(struct store_reader *r, struct slice user, int64_t key, bool stored, const struct buf *history,
                       struct buf *out, struct err *err)
 {
     struct user_snapshot p = {.key = key, .user = user};
     struct buf blob = {0};
+    const struct delivered *sent = &r->out.deliveries;
     int result = stored ? user_snapshot_decode(history->data, history->len, &r->arena, &p, err) : 0;
     struct store_play *plays = r->out.plays;
     if (result == 0 && p.n_plays > 0) { /* of history alone there are none */
@@ -58,9 +66,11 @@ static int add_staged(struct store_reader *r, struct slice user, int64_t key, bo
     if (result == 0) {
         p.n_plays = user_snapshot_sort_plays(plays, r->out.n_plays);
         p.plays = plays;
-        p.last_month =
-            p.n_plays > 0 && plays[p.n_plays - 1].month > p.last_month ? plays[p.n_plays - 1].month : p.last_month;
+        note_month(&p, p.n_plays > 0 ? plays[p.n_plays - 1].month : 0);
         result = unite_deliveries(r, &p, &blob, err);
+    }
+    if (result == 0 && sent->n > 0) {
+        note_month(&p, month_of_ms(delivered_ms(sent->list[0].stamp)));
     }
     if (result == 0 && user_snapshot_encode(&p, out) < 0) {
         result = out_of_memory(err);
