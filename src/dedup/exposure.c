@@ -111,6 +111,9 @@ int exposure_groups_of(const struct exposure *e, const struct store_view *view, 
 {
     const size_t n_items = delivered_items(view->deliveries, view->n_deliveries), before = out->len;
     const int64_t longest = longest_within(e->policy);
+    if (n_items == 0) {
+        return 0; /* there may be no memory at all to point at */
+    }
     if (buf_reserve(out, n_items * sizeof(struct exposure_sent)) < 0) {
         out->failed = false;
         return ERR_NOMEM;

@@ -5,7 +5,7 @@
  *
  * An item leaves the entry when its record has failed; or else when that was answered, so that questions which begin
  * now find it in the store, and every question that began before has ended. Any thread. Memory: 60 bytes and the id for
- * a user with such questions, up to 40 an item.
+ * a user with such questions, 60 to 80 an item.
  */
 #ifndef UNSEEN_SERVICE_SENDING_H
 #define UNSEEN_SERVICE_SENDING_H
