@@ -92,8 +92,8 @@ def test_commands_on_a_folder(words):
 
 
 @pytest.mark.parametrize("option", [("--repair",), ("--salvage", "x")], ids=lambda option: option[0])
-def test_a_pool_is_not_mended(option):
-    assert on_a_pool("check", *option).startswith(f"unseen: {option[0]} doesn't go with store = rados: Ceph mends ")
+def test_a_pool_is_not_repaired(option):
+    assert on_a_pool("check", *option).startswith(f"unseen: {option[0]} doesn't go with store = rados: Ceph repairs ")
 
 
 def test_the_node_of_the_configuration_is_asked():
