@@ -144,6 +144,13 @@ ROWS = [
     row("forget an item", ("FORGET", "{u}", "a", "z"), ("DELETE", "/v1/users/{u}?item=a&item=z", None), PLAYED),
     row("forget a long item", ("FORGET", "{u}", "a", LONG), ("DELETE", f"/v1/users/{{u}}?item=a&item={LONG}", None), PLAYED),
     row("forget a long user", ("FORGET", LONG), ("DELETE", f"/v1/users/{LONG}", None)),
+    row("merge", ("MERGE", "{u}", "to-{u}"), ("POST", "/v1/users/{u}:merge", {"into": "to-{u}"}), PLAYED),
+    row("merge and forget", ("MERGE", "{u}", "to-{u}", "FORGET"),
+        ("POST", "/v1/users/{u}:merge", {"into": "to-{u}", "forget": True}), PLAYED),
+    row("merge nobody", ("MERGE", "{u}", "to-{u}"), ("POST", "/v1/users/{u}:merge", {"into": "to-{u}"})),
+    row("merge into itself", ("MERGE", "me", "me"), ("POST", "/v1/users/me:merge", {"into": "me"})),
+    row("merge a long user", ("MERGE", LONG, "to"), ("POST", f"/v1/users/{LONG}:merge", {"into": "to"})),
+    row("merge into a long user", ("MERGE", "{u}", LONG), ("POST", "/v1/users/{u}:merge", {"into": LONG}), PLAYED),
     row("block", ("BLOCK", "{s}", "8", "9", "word"), post("/v1/block", session="{s}", ids=["8", "9", "word"]), BLOCKED),
     row("block an empty id", ("BLOCK", "{s}", "8", ""), post("/v1/block", session="{s}", ids=["8", ""])),
     row("block a long id", ("BLOCK", "{s}", LONG), post("/v1/block", session="{s}", ids=[LONG])),
@@ -313,6 +320,8 @@ class Grpc:
             if "deliver" in fields:
                 fields["deliver"] = True
             return "Filter", fields
+        if path.endswith(":merge"):
+            return "Merge", {"user": path.removeprefix("/v1/users/").removesuffix(":merge"), **body}
         if body is not None:
             fields = dict(body)
             if path == "/v1/unseen":
