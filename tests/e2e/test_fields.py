@@ -99,7 +99,7 @@ def filter_words():
 # All others by their places.
 PLACES = {
     "UNSEEN": ["u", "a", "b"], "SEEN": ["u", "a", "b"], "PLAYED": ["u", "a", "b"], "DELIVERED": ["u", "a", "b"],
-    "PLAYEDAT": ["u", str(START - DAY), "a"], "FORGET": ["u", "a", "b"], "BLOCK": ["s", "7", "9"], "UNBLOCK": ["s", "7", "9"],
+    "PLAYEDAT": ["u", str(START - DAY), "a"], "FORGET": ["u", "a", "b"], "MERGE": ["u", "v"], "BLOCK": ["s", "7", "9"], "UNBLOCK": ["s", "7", "9"],
     "WHY": ["u", "a"], "HISTORY": ["u"], "POOL SET": ["p", "a", "b"], "POOL ADD": ["p", "c"], "POOL RENAME": ["p", "q"],
     "POOL DROP": ["p"], "POOL GET": ["p", "0", "2"], "POOL LIST": [],
 }
@@ -111,6 +111,7 @@ MORE = {
                                              ["POLICY", "none"], ["POLICY", "often", "SESSION", "s"], ["POLICY", "often"] * 2)],
     "DELIVERED": [["u", "PAIRS", *words] for words in ([], ["a"], ["a", "A"], ["a", "", "b", "B"], ["a", LONG], ["", "A"])],
     "PLAYEDAT": [["u", number, "a"] for number in [*NUMBERS, "0", str(START + 2 * DAY), str(START // 1000)]],
+    "MERGE": [["u", "v", "FORGET"], ["u", "v", "forget"], ["u", "v", "FORGET", "FORGET"], ["u", "v", ""], ["u", "u"]],
     "POOL GET": [["p", number] for number in [*NUMBERS, "3"]] + [["p", "0", number] for number in [*NUMBERS, "0", "65537"]],
 }
 
@@ -168,10 +169,10 @@ WRONG = {
     "boolean": ["true", None, 0, 1, [], {}, False],
 }
 GOOD = {"user": "u", "users": ["u", "v"], "items": ["a", "b"], "groups": ["A", ""], "item": "a", "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "at": START - DAY,
-        "pool_version": VERSION, "session": "s", "policy": "often", "reply": "indexes", "limit": 2, "deliver": True, "relax": True, "rename": "q"}
+        "pool_version": VERSION, "session": "s", "policy": "often", "reply": "indexes", "limit": 2, "deliver": True, "relax": True, "rename": "q", "into": "v", "forget": True}
 BODIES = [[], "u", 7, None, True, 1.5]
 PATHS = ["/v1/unseen", "/v1/unseen:batch", "/v1/played", "/v1/delivered", "/v1/why", "/v1/exposure", "/v1/block", "/v1/unblock",
-         "PUT /v1/pools/p", "POST /v1/pools/p"]
+         "PUT /v1/pools/p", "POST /v1/pools/p", "/v1/users/u:merge"]
 QUERIES = {
     "POST /v1/unseen/u": [f"seed={FINGERPRINT}", "reply=indexes", "limit=2", "session=s", "deliver=true", "reply=bitmap", "reply=items",
                           "reply=all", "reply=", "limit=", "limit=0", "limit=two", "limit=9223372036854775808", "deliver=yes",
@@ -193,7 +194,7 @@ def plain(value):
 
 
 def json_schema(document, method, path):
-    described = document["paths"][re.sub("/p$", "/{pool}", path)][method.lower()]
+    described = document["paths"][re.sub("/u:", "/{user}:", re.sub("/p$", "/{pool}", path))][method.lower()]
     return resolved(document, described["requestBody"]["content"]["application/json"]["schema"])
 
 
@@ -264,12 +265,12 @@ def http_cases():
 
 METHODS = {  # by which fields each is good
     "Filter": ("user", "items"), "FilterMany": ("users", "items"), "Played": ("user", "items"), "PlayedStream": ("user", "items"),
-    "Delivered": ("user", "items"), "Why": ("user", "item"), "Exposure": ("user", "items"), "History": ("user",), "Forget": ("user", "items"),
+    "Delivered": ("user", "items"), "Why": ("user", "item"), "Exposure": ("user", "items"), "History": ("user",), "Forget": ("user", "items"), "Merge": ("user", "into"),
     "Block": ("session", "ids"), "Unblock": ("session", "ids"), "PoolSet": ("pool", "items"), "PoolAdd": ("pool", "items"),
     "PoolRename": ("pool", "rename"), "PoolDrop": ("pool",), "PoolList": (), "PoolGet": ("pool",),
 }
 SAID = {**{name: [GOOD[name]] for name in GOOD if name not in ("users", "items", "groups", "ids", "exclude", "pools")}, "users": ["u", "v"],
-        "items": ["a", "b"], "groups": ["A", ""], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "relax": [1], "all": [1], "tag": [7],
+        "items": ["a", "b"], "groups": ["A", ""], "ids": ["7", "9"], "exclude": ["b"], "pools": ["p"], "pool": ["p"], "reply": [1], "deliver": [1], "relax": [1], "forget": [1], "all": [1], "tag": [7],
         "from": [1], "count": [1], "hashes": ["12345678"], "seed": [FINGERPRINT]}
 STREAMS = {"FilterMany": "unary_stream", "PlayedStream": "stream_stream"}
 
