@@ -209,6 +209,13 @@ size_t question_ages_max(const struct service_loop *l)
     return (size_t)config_now(l->dedup->cfg)->delivered_max + READ_THROUGH_DELIVERED;
 }
 
+/* Of what the caps of groups count, which is made when the user was read. */
+static size_t sent_size(const struct service_loop *l, const struct request *rq)
+{
+    return request_caps_groups(rq) ? (size_t)config_now(l->dedup->cfg)->delivered_max * sizeof(struct exposure_sent)
+                                   : 0;
+}
+
 /* With what it delivers, which is recorded without asking again. */
 static size_t question_size(const struct service_loop *l, const struct request *rq, bool wants)
 {
@@ -233,7 +240,7 @@ void question_set_deadline(const struct service_loop *l, const struct request *r
 
 size_t question_size_max(const struct service_loop *l, const struct request *rq)
 {
-    return question_size(l, rq, true);
+    return question_size(l, rq, true) + sent_size(l, rq);
 }
 
 static const uint64_t *hashes_of(const struct service_loop *l, const struct request *rq)
@@ -254,7 +261,7 @@ struct exposure question_exposure(const struct service_loop *l, const struct req
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
 {
-    struct question *q = late_new(l, c, rq, question_size(l, rq, wants), 0, state);
+    struct question *q = late_new(l, c, rq, question_size(l, rq, wants), sent_size(l, rq), state);
     if (q == NULL) {
         return NULL;
     }

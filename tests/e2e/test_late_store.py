@@ -1,9 +1,12 @@
 """A store that answers later (store = memory:later), and one whose thread stands still: what each edge says meanwhile, and
 what is left of it. tests/unit/test_late.c holds the store to the point."""
 import concurrent.futures
+import contextlib
+import re
 
 import pytest
 
+from conftest import until
 from old_redis import wait
 from resp import RespError, encode
 from test_http import Asker
@@ -90,3 +93,22 @@ def test_a_stop_meanwhile(make_stalled):
 def stop_says_nothing(server):
     assert server.stop() == 0
     assert "stopped with work under way" not in server.log()
+
+
+def test_the_room_for_groups_is_asked_for_first(make_stalled):
+    """A question with caps of groups makes a list of what was sent once the user is read: 24 bytes an item. A worker takes
+    its share of request_memory by MiBs, so several ask."""
+    server = make_stalled(delivered_max="10000", question_timeout="0", policies={"authors": {"group": "2 in 1h"}})
+    with contextlib.ExitStack() as stack:
+        c, *askers = (stack.enter_context(server.client()) for _ in range(21))
+
+        def used():
+            return int(re.search(r"request_memory_used:(\d+)", c.command("INFO", "memory").decode())[1])
+
+        for asking in askers:
+            asking.send(encode("FILTER", "u", "POLICY", "authors", "PAIRS", "a", "A", "x", "A"))
+        try:
+            until(lambda: used() >= 24 * 10000 * len(askers))
+        finally:
+            stall(server, 0)
+        assert [asking.read() for asking in askers] == [[b"x"]] * len(askers)
