@@ -257,16 +257,19 @@ def test_a_client_that_was_shut_out(cluster):
             assert read(theirs, "fenced") == {"a": b""}
 
 
-def test_an_osd_is_killed(cluster, pool):
-    """A write that is under way waits for the others to take over, and is carried out once."""
-    assert write(pool, "killed", {"a": b""}) == OK
-    number = cluster.primary("facts", "killed")
-    cluster.kill(number)
-    code, seconds = took(write, pool, "killed", {"b": b""})
-    assert code == OK and seconds < LIMIT, (code, seconds)
-    assert set(read(pool, "killed")) == {"a", "b"}
-    cluster.restart(number)
-    cluster.wait_clean("facts")
+def test_an_osd_is_killed(cluster):
+    """A write that is under way waits for the others to take over, and is carried out once. How long they take is the
+    machine's: the client has a limit of its own."""
+    with connected(cluster, rados_osd_op_timeout="60") as client, client.open_ioctx("facts") as pool:
+        assert write(pool, "killed", {"a": b""}) == OK
+        number = cluster.primary("facts", "killed")
+        cluster.kill(number)
+        try:
+            assert write(pool, "killed", {"b": b""}) == OK
+            assert set(read(pool, "killed")) == {"a", "b"}
+        finally:
+            cluster.restart(number)
+            cluster.wait_clean("facts")
 
 
 def test_an_osd_is_frozen(cluster, client, pool):
