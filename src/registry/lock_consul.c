@@ -118,22 +118,6 @@ static bool take_key(const json_t *pair, struct lease_answer *out)
     return true;
 }
 
-static bool take_rivals(const json_t *pairs, struct lease_answer *out)
-{
-    size_t i;
-    json_t *pair;
-    json_array_foreach(pairs, i, pair)
-    {
-        json_t *content = lock_content(json_string_value(json_object_get(pair, "Value")));
-        bool fits = lock_take_rivals(out, content);
-        json_decref(content);
-        if (!fits) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool take(const struct lease_state *s, long status, const json_t *reply, struct lease_answer *out)
 {
     const json_t *last;
@@ -159,7 +143,8 @@ static bool take(const struct lease_state *s, long status, const json_t *reply, 
         out->said = json_is_true(reply) ? LEASE_YES : LEASE_NO;
         return status == HTTP_OK && json_is_boolean(reply);
     case LEASE_LIST:
-        return status == HTTP_NOT_FOUND || (status == HTTP_OK && json_is_array(reply) && take_rivals(reply, out));
+        return status == HTTP_NOT_FOUND ||
+               (status == HTTP_OK && json_is_array(reply) && lock_take_rivals(reply, "Value", out));
     default:
         return status == HTTP_NOT_FOUND || (status == HTTP_OK && take_key(json_array_get(reply, 0), out));
     }

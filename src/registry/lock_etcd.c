@@ -152,22 +152,6 @@ static bool take_keys(const json_t *kvs, struct lease_answer *out)
            lock_take_number(json_object_get(last, "mod_revision"), &out->index) && out->index > 0;
 }
 
-static bool take_rivals(const json_t *kvs, struct lease_answer *out)
-{
-    size_t i;
-    json_t *kv;
-    json_array_foreach(kvs, i, kv)
-    {
-        json_t *content = lock_content(json_string_value(json_object_get(kv, "value")));
-        bool fits = lock_take_rivals(out, content);
-        json_decref(content);
-        if (!fits) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Of a write, and as the new revision of what it wrote. */
 static bool take_revision(const json_t *reply, struct lease_answer *out)
 {
@@ -198,7 +182,7 @@ static bool take(const struct lease_state *s, long status, const json_t *reply, 
         out->said = gone ? LEASE_NO : LEASE_YES;
         return gone || (status == HTTP_OK && json_is_object(header));
     case LEASE_LIST:
-        return status == HTTP_OK && json_is_object(header) && take_rivals(kvs, out);
+        return status == HTTP_OK && json_is_object(header) && lock_take_rivals(kvs, "value", out);
     default:
         return status == HTTP_OK && json_is_object(header) && take_keys(kvs, out);
     }

@@ -151,12 +151,19 @@ void lock_take_entry(const json_t *content, struct lease_rival *out)
     out->refuses = json_is_true(json_object_get(content, "refuses"));
 }
 
-bool lock_take_rivals(struct lease_answer *out, const json_t *content)
+bool lock_take_rivals(const json_t *rows, const char *name, struct lease_answer *out)
 {
-    if (out->n == LEASE_RIVALS_MAX) {
-        return false;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        if (out->n == LEASE_RIVALS_MAX) {
+            return false;
+        }
+        json_t *content = lock_content(json_string_value(json_object_get(row, name)));
+        lock_take_entry(content, &out->rivals[out->n++]);
+        json_decref(content);
     }
-    lock_take_entry(content, &out->rivals[out->n++]);
     return true;
 }
 

@@ -22,7 +22,8 @@ void lock_take_entry(const json_t *content, struct lease_rival *out);
 bool lock_take_id(const char *id, char out[LEASE_SESSION]);
 /* JSON in base64, as a server keeps it. NULL: something else. */
 json_t *lock_content(const char *coded);
-bool lock_take_rivals(struct lease_answer *out, const json_t *content); /* one more; false: too many */
+/* All of a list, each of whose rows has its content at that name. False: too many. */
+bool lock_take_rivals(const json_t *rows, const char *name, struct lease_answer *out);
 /* A whole number from 0, also as a string of digits, as etcd and Kubernetes write it. */
 bool lock_take_number(const json_t *value, uint64_t *out);
 

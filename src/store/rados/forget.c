@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/filter.h"
+#include "store/rados/gathered.h"
 #include "store/rados/rados.h"
 
 /* Filters are looked through on the store's thread, once they are all there: the directory, which is read first, tells
@@ -70,12 +71,10 @@ static struct op *op_of(struct update *u)
 static void again(struct update *u)
 {
     static const struct fetch_range user[] = {{"d", 1}, {"f", CLUSTER_PAGE}, {"p", 1}, {"q", 1}};
-    static const struct fetch_range items[] = {
-        {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
     static const struct slice directory[] = {{"w", 1}};
     struct op *o = op_of(u);
-    u->fetch.ranges = o->n > 0 ? items : user;
-    u->fetch.n_ranges = o->n > 0 ? sizeof items / sizeof *items : sizeof user / sizeof *user;
+    u->fetch.ranges = o->n > 0 ? gathered_but_filters : user;
+    u->fetch.n_ranges = o->n > 0 ? GATHERED_RANGES - 1 : sizeof user / sizeof *user;
     u->fetch.keys = directory;
     u->fetch.n_keys = 1;
     u->fetch.first_page = o->n == 0;

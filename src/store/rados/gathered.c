@@ -16,6 +16,9 @@ const struct fetch_range gathered_ranges[GATHERED_RANGES] = {{"d", CLUSTER_PAGE}
 
 const struct fetch_range gathered_filters[1] = {{"m", FILTERS_A_PAGE}};
 
+const struct fetch_range gathered_but_filters[GATHERED_RANGES - 1] = {
+    {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
+
 void gathered_begin(struct gathered *g, struct arena *arena, size_t limit)
 {
     *g = (struct gathered){.arena = arena,

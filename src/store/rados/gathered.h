@@ -47,7 +47,8 @@ enum { GATHERED_RANGES = 6 };
 /* For a read of a user of any size: filters a few at a time. */
 extern const struct fetch_range gathered_ranges[GATHERED_RANGES];
 
-extern const struct fetch_range gathered_filters[1]; /* these alone */
+extern const struct fetch_range gathered_filters[1];                       /* these alone */
+extern const struct fetch_range gathered_but_filters[GATHERED_RANGES - 1]; /* their directory tells their sizes */
 
 /* Nothing yet; the arena is the caller's, who resets it. */
 void gathered_begin(struct gathered *g, struct arena *arena, size_t limit);

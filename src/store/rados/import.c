@@ -22,11 +22,9 @@ static struct import *import_of(struct update *u)
 static void again(struct update *u)
 {
     static const struct slice directory[] = {{"w", 1}};
-    static const struct fetch_range ranges[] = {
-        {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
     struct import *m = import_of(u);
-    u->fetch.ranges = ranges;
-    u->fetch.n_ranges = sizeof ranges / sizeof *ranges;
+    u->fetch.ranges = gathered_but_filters;
+    u->fetch.n_ranges = GATHERED_RANGES - 1;
     u->fetch.keys = directory;
     u->fetch.n_keys = 1;
     gathered_begin(&m->gathered, &u->arena, 0);

@@ -34,8 +34,6 @@ static void again(struct update *u)
 {
     static const struct slice directory[] = {{"w", 1}};
     static const struct fetch_range waiting[] = {{"d", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
-    static const struct fetch_range all[] = {
-        {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
     struct merge *m = merge_of(u);
     gathered_begin(&m->gathered, &u->arena, 0);
     m->parts = NULL;
@@ -47,8 +45,8 @@ static void again(struct update *u)
     u->fetch.first_page = false;
     u->fetch.keys = directory;
     u->fetch.n_keys = 1;
-    u->fetch.ranges = m->night ? all : waiting;
-    u->fetch.n_ranges = m->night ? sizeof all / sizeof *all : sizeof waiting / sizeof *waiting;
+    u->fetch.ranges = m->night ? gathered_but_filters : waiting;
+    u->fetch.n_ranges = m->night ? GATHERED_RANGES - 1 : sizeof waiting / sizeof *waiting;
 }
 
 /* --- what is read --- */
